@@ -1,0 +1,51 @@
+"""Making one row of a plan, and counting its tokens as computed."""
+
+from jengine.core.plan import ScheduledRequest
+from jengine.core.request import Request
+
+# Calling a named tuple's own constructor costs three times this, and 256 rows
+# are made in each step.
+_new_tuple = tuple.__new__
+
+
+def schedule_row(
+    request: Request,
+    count: int,
+    new_block_ids: tuple[int, ...],
+    *,
+    step: int,
+    is_admission: bool,
+) -> ScheduledRequest:
+    """Schedule the next `count` tokens of a request that holds a seat.
+
+    Args:
+      request: counts the tokens as computed, and one more as expected if the row
+        samples.
+      count: tokens to run, at least 1.
+      new_block_ids: what the row adds to the block table.
+      step: number of the step.
+      is_admission: whether the runner hears of this seat's request for the first
+        time.
+    """
+    start = request.num_computed_tokens
+    end = start + count
+    known = request.token_ids
+    carries = start == len(known)
+    samples = end == request.num_expected_tokens
+    request.num_computed_tokens = end
+    if samples:
+        request.num_expected_tokens += 1
+        request.in_flight.append(step)
+    return _new_tuple(
+        ScheduledRequest,
+        (
+            request.request_id,
+            request.seat,
+            start,
+            () if carries else tuple(known[start:end]),
+            carries,
+            new_block_ids,
+            samples,
+            request.options if is_admission else None,
+        ),
+    )
