@@ -1,0 +1,55 @@
+"""Attention backends: each owns the cache's layout, the write and the attention."""
+
+import dataclasses
+
+from jaxtyping import Array, Float
+
+from kernels_pallas.paged_attention import paged_attention, write_kv
+from models.inputs import StepInputs
+from models.kv_cache import LayerCache
+from models.layers.attention_backend import Attend
+
+
+@dataclasses.dataclass(frozen=True)
+class XlaAttend:
+    """Scatter, then attention in plain XLA: runs everywhere."""
+
+    def __call__(
+        self,
+        queries: Float[Array, "T H D"],
+        keys: Float[Array, "T K D"],
+        values: Float[Array, "T K D"],
+        cache: LayerCache,
+        inputs: StepInputs,
+        *,
+        scale: float,
+        sliding_window: int | None,
+    ) -> tuple[Float[Array, "T H D"], LayerCache]:
+        """Write, then attend; see `models.layers.attention_backend.Attend`."""
+        written = write_kv(
+            cache.keys, cache.values, keys, values, inputs.slot_mapping
+        )
+        # Reading the array that the write returns, not the one before it, is what
+        # lets XLA update the cache in place.
+        out = paged_attention(
+            queries,
+            *written,
+            inputs.block_tables,
+            inputs.query_start_loc,
+            inputs.seq_lens,
+            scale=scale,
+            sliding_window=sliding_window,
+            single_token_rows=inputs.single_token_rows,
+        )
+        return out, LayerCache(*written)
+
+
+def attention_backend(name: str) -> Attend:
+    """Return the backend of this name.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if name in ("auto", "xla"):
+        return XlaAttend()
+    raise ValueError(f"attention_backend is {name!r}; use 'auto' or 'xla'")

@@ -1,0 +1,112 @@
+"""Padded sizes, and the choice among them.
+
+A compiled program exists for each bucket, so the sizes are few: dense where
+padding costs most (small decode batches), powers of two elsewhere. The counts of
+forward and sampling programs add up, they do not multiply.
+"""
+
+import bisect
+import dataclasses
+from typing import NamedTuple
+
+_DECODE_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_SMALLEST_TOKENS = 16
+_NARROW_TABLE = 128
+
+
+class StepBucket(NamedTuple):
+    """Padded sizes of one forward program.
+
+    Attributes:
+      single_token_rows: whether each row runs one token, so `tokens` equals `rows`.
+      tokens: padded tokens (T).
+      rows: padded rows (R).
+      table_width: padded blocks of a row (P).
+    """
+
+    single_token_rows: bool
+    tokens: int
+    rows: int
+    table_width: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Buckets:
+    """The sizes for which programs exist, each list ascending.
+
+    Attributes:
+      rows: for steps whose rows run one token each, and for sampling.
+      tokens: for all other steps, at the largest number of rows.
+      table_widths: blocks of a row.
+    """
+
+    rows: tuple[int, ...]
+    tokens: tuple[int, ...]
+    table_widths: tuple[int, ...]
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the largest bucket."""
+        return self.rows[-1]
+
+    def for_step(
+        self, *, num_rows: int, num_tokens: int, longest_table: int
+    ) -> StepBucket:
+        """Choose the smallest bucket that holds a step.
+
+        Raises:
+          ValueError: the step is larger than every bucket.
+        """
+        width = _smallest(self.table_widths, longest_table)
+        if num_tokens == num_rows:
+            rows = _smallest(self.rows, num_rows)
+            return StepBucket(True, rows, rows, width)
+        tokens = _smallest(self.tokens, num_tokens)
+        return StepBucket(False, tokens, self.max_rows, width)
+
+    def for_sampling(self, num_rows: int) -> int:
+        """Choose the smallest number of rows that holds these.
+
+        Raises:
+          ValueError: more rows than the largest bucket has.
+        """
+        return _smallest(self.rows, num_rows)
+
+    def steps(self) -> tuple[StepBucket, ...]:
+        """All forward buckets, those with one token a row first."""
+        single = [StepBucket(True, r, r, w) for w in self.table_widths for r in self.rows]
+        mixed = [
+            StepBucket(False, t, self.max_rows, w)
+            for w in self.table_widths
+            for t in self.tokens
+        ]
+        return (*single, *mixed)
+
+
+def make_buckets(*, max_num_seqs: int, token_budget: int, max_blocks: int) -> Buckets:
+    """Choose the sizes for an engine's limits.
+
+    Args:
+      max_num_seqs: most rows of a step.
+      token_budget: most tokens of a step.
+      max_blocks: most blocks of a row.
+    """
+    more = range(_DECODE_ROWS[-1] + 128, max_num_seqs, 128)
+    rows = [r for r in (*_DECODE_ROWS, *more) if r < max_num_seqs]
+    tokens = [_SMALLEST_TOKENS]
+    while tokens[-1] < token_budget:
+        tokens.append(2 * tokens[-1])
+    tokens[-1] = max(_SMALLEST_TOKENS, token_budget)
+    widths = [w for w in (_NARROW_TABLE,) if 2 * w <= max_blocks]
+    return Buckets(
+        rows=(*rows, max_num_seqs),
+        tokens=tuple(tokens),
+        table_widths=(*widths, max_blocks),
+    )
+
+
+def _smallest(sizes: tuple[int, ...], needed: int) -> int:
+    index = bisect.bisect_left(sizes, needed)
+    if index == len(sizes):
+        raise ValueError(f"{needed} is more than the largest bucket, {sizes[-1]}")
+    return sizes[index]

@@ -1,0 +1,130 @@
+"""Builds a runner: model in place, KV pool sized, compilation cache on."""
+
+import logging
+from typing import Any
+
+import jax
+
+from jengine.checkpoint import Checkpoint
+from jengine.config import ResolvedConfig
+from jengine.errors import ConfigError, UnsupportedError
+from jengine.runner.cache import block_bytes, pool_bytes
+from jengine.runner.compilation_cache import enable_compilation_cache
+from jengine.runner.load import load_model
+from jengine.runner.runner import ModelRunner, RunnerLimits
+from models.config import ModelConfig, UnsupportedModelError
+
+logger = logging.getLogger(__name__)
+
+
+def default_device() -> jax.Device:
+    """Return the device that the model will lie on."""
+    return jax.local_devices()[0]
+
+
+def read_config(checkpoint: Checkpoint) -> ModelConfig:
+    """Parse the checkpoint's config.
+
+    Raises:
+      UnsupportedError: jengine cannot run this model; the message says why.
+    """
+    try:
+        return ModelConfig.from_hf(dict(checkpoint.config))
+    except UnsupportedModelError as error:
+        raise UnsupportedError(f"{checkpoint.path}: {error}") from error
+
+
+def build_runner(
+    checkpoint: Checkpoint,
+    model_config: ModelConfig,
+    resolved: ResolvedConfig,
+    device: jax.Device,
+) -> ModelRunner:
+    """Load the weights and allocate a KV pool in what memory is left.
+
+    Raises:
+      CheckpointError: the weights do not fit the config.
+      ConfigError: the pool cannot hold a single request of full length.
+    """
+    enable_compilation_cache(resolved.asked.compilation_cache_dir, device)
+    model = load_model(checkpoint, model_config, resolved.dtype, device)
+    num_blocks = decide_num_blocks(
+        resolved,
+        block_bytes=block_bytes(model_config, resolved.block_size, resolved.dtype),
+        memory_bytes=pool_bytes(device, resolved.asked.gpu_memory_utilization),
+    )
+    capacity = (num_blocks - 1) * resolved.block_size
+    max_logprobs = resolved.max_logprobs
+    limits = RunnerLimits(
+        num_blocks=num_blocks,
+        block_size=resolved.block_size,
+        max_num_seqs=resolved.max_num_seqs,
+        token_budget=resolved.max_num_batched_tokens,
+        max_model_len=min(resolved.max_model_len, capacity),
+        max_logprobs=resolved.vocab_size if max_logprobs == -1 else max_logprobs,
+    )
+    logger.info(
+        "KV pool: %d blocks, %d tokens, %.1f requests of %d tokens",
+        num_blocks,
+        capacity,
+        capacity / limits.max_model_len,
+        limits.max_model_len,
+    )
+    return ModelRunner(
+        model, limits, device=device, attention=resolved.attention_backend
+    )
+
+
+def decide_num_blocks(
+    resolved: ResolvedConfig, *, block_bytes: int, memory_bytes: int
+) -> int:
+    """Size the pool, the null block included.
+
+    Args:
+      resolved: the engine's limits, and what was asked.
+      block_bytes: bytes of one block over all layers.
+      memory_bytes: bytes that may be used if nothing else was asked for.
+
+    Raises:
+      ConfigError: not even one block fits, or the asked-for `max_model_len` does
+        not. A limit that was not asked for is lowered instead, with a warning.
+    """
+    asked = resolved.asked
+    if asked.num_gpu_blocks_override is not None:
+        num_blocks = asked.num_gpu_blocks_override
+    else:
+        memory_bytes = asked.kv_cache_memory_bytes or memory_bytes
+        most = resolved.max_num_seqs * resolved.max_blocks_per_request + 1
+        num_blocks = min(most, memory_bytes // block_bytes)
+    if num_blocks < 2:
+        raise ConfigError(
+            "the KV pool",
+            f"{num_blocks} blocks of {block_bytes} bytes",
+            "at least 2 blocks, one of them for padding",
+            "Give it more memory (kv_cache_memory_bytes, gpu_memory_utilization) "
+            "or raise num_gpu_blocks_override.",
+        )
+    _check_capacity(resolved, (num_blocks - 1) * resolved.block_size)
+    return num_blocks
+
+
+def _check_capacity(resolved: ResolvedConfig, capacity: int) -> None:
+    """Compare the pool with the longest request."""
+    asked: Any = resolved.asked
+    if capacity >= resolved.max_model_len or resolved.fit_max_model_len:
+        return
+    by_memory = asked.num_gpu_blocks_override is None
+    if by_memory and asked.max_model_len is not None:
+        raise ConfigError(
+            "max_model_len",
+            resolved.max_model_len,
+            f"at most {capacity} tokens, which is what the KV pool holds",
+            "Lower it, or give the pool more memory.",
+        )
+    logger.warning(
+        "the KV pool holds %d tokens, less than max_model_len = %d: no request can "
+        "have more than %d tokens of prompt and output together",
+        capacity,
+        resolved.max_model_len,
+        capacity,
+    )

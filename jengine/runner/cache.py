@@ -1,0 +1,56 @@
+"""Size the KV pool from memory, and allocate it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import psutil
+
+from models.config import ModelConfig
+from models.kv_cache import KVCache, LayerCache
+
+# The CPU's memory is everybody's, and a pool costs its pages as soon as it is made.
+_CPU_SHARE = 0.0625
+
+
+def block_bytes(config: ModelConfig, block_size: int, dtype: Any) -> int:
+    """Bytes of one block over all layers, keys and values."""
+    return config.kv_bytes_per_token(jnp.dtype(dtype).itemsize) * block_size
+
+
+def pool_bytes(device: jax.Device, utilization: float) -> int:
+    """Bytes that the KV pool may take on a device, after the weights.
+
+    Args:
+      device: where the pool will lie.
+      utilization: share of an accelerator's memory that the engine may use in
+        all. On a CPU it scales a sixteenth of the memory that is free.
+    """
+    stats = None if device.platform == "cpu" else device.memory_stats()
+    if stats is None:
+        return int(psutil.virtual_memory().available * _CPU_SHARE * utilization)
+    return int(stats["bytes_limit"] * utilization) - stats["bytes_in_use"]
+
+
+def allocate(
+    config: ModelConfig,
+    *,
+    num_blocks: int,
+    block_size: int,
+    dtype: Any,
+    device: jax.Device,
+) -> KVCache:
+    """Return a cache of zeros.
+
+    Zeros, not uninitialised memory: padding reads the null block.
+    """
+    shape = (num_blocks, config.num_kv_heads, block_size, config.head_dim)
+
+    def layer() -> LayerCache:
+        # Two calls, because keys and values are donated separately.
+        return LayerCache(
+            jnp.zeros(shape, dtype, device=device),
+            jnp.zeros(shape, dtype, device=device),
+        )
+
+    return KVCache(tuple(layer() for _ in range(config.num_layers)))

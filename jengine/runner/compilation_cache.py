@@ -1,0 +1,41 @@
+"""jax's persistent compilation cache, so that a second start compiles nothing."""
+
+import logging
+from pathlib import Path
+from typing import Literal
+
+import jax
+import platformdirs
+
+logger = logging.getLogger(__name__)
+
+_MAX_BYTES = 2 * 1024**3
+
+
+def enable_compilation_cache(
+    folder: str | Literal[False] | None, device: jax.Device
+) -> None:
+    """Keep compiled programs on disk, unless jax was told already where to.
+
+    The settings are the process's own, jax has no others; the first engine decides.
+
+    Args:
+      folder: where; None for the user's cache folder, False for nowhere.
+      device: programs of other kinds of device, or of other versions of jax, lie
+        in other folders.
+    """
+    if folder is False or jax.config.jax_compilation_cache_dir is not None:
+        return
+    base = Path(folder) if folder else platformdirs.user_cache_path("jengine") / "xla"
+    kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
+    path = base / f"jax-{jax.__version__}-{kind}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("no compilation cache: %s cannot be made: %s", path, error)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_compilation_cache_max_size", _MAX_BYTES)
+    # Small programs are many: leaving them out would compile them at each start.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

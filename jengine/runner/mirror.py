@@ -1,0 +1,77 @@
+"""The host's copy of what every seat holds: a fold over the stream of plans."""
+
+import numpy as np
+
+from jengine.core.plan import SamplingOptions, ScheduledRequest, StepPlan
+from jengine.runner.layout import SamplingColumn
+
+RANDOM, FILTERED, LOGPROBS = 1, 2, 4
+
+
+class SeatMirror:
+    """Block tables and sampling options by seat, ready to be gathered into rows.
+
+    Attributes:
+      block_tables: block ids of each seat; what lies past `num_blocks` is stale.
+      num_blocks: blocks of each seat.
+      sampling: the seat's part of a packed sampling row.
+      features: which parts of the sampler the seat needs (RANDOM, FILTERED,
+        LOGPROBS).
+      stops_from: first position at which the seat's stop ids are allowed.
+      stop_ids: those ids.
+      num_logprobs: alternatives reported; -1 stands for none asked.
+    """
+
+    def __init__(self, *, max_num_seqs: int, max_blocks: int) -> None:
+        """Make a mirror of empty seats."""
+        self.block_tables = np.zeros((max_num_seqs, max_blocks), np.int32)
+        self.num_blocks = np.zeros(max_num_seqs, np.int32)
+        self.sampling = np.zeros((max_num_seqs, len(SamplingColumn)), np.int32)
+        self.features = np.zeros(max_num_seqs, np.uint8)
+        self.stops_from = np.zeros(max_num_seqs, np.int32)
+        self.stop_ids: list[tuple[int, ...]] = [()] * max_num_seqs
+        self.num_logprobs: list[int] = [-1] * max_num_seqs
+
+    def apply(self, plan: StepPlan) -> None:
+        """Take in what a plan changes; plans come in order, each once."""
+        for row in plan.rows:
+            if row.options is not None:
+                self._seat(row, row.options)
+            elif row.new_block_ids:
+                self._append_blocks(row, int(self.num_blocks[row.seat]))
+
+    def _seat(self, row: ScheduledRequest, options: SamplingOptions) -> None:
+        self._append_blocks(row, 0)
+        self.sampling[row.seat] = sampling_columns(options)
+        self.features[row.seat] = features(options)
+        self.stops_from[row.seat] = options.stops_from
+        self.stop_ids[row.seat] = options.stop_ids
+        wanted = options.num_logprobs
+        self.num_logprobs[row.seat] = -1 if wanted is None else wanted
+
+    def _append_blocks(self, row: ScheduledRequest, start: int) -> None:
+        end = start + len(row.new_block_ids)
+        self.block_tables[row.seat, start:end] = row.new_block_ids
+        self.num_blocks[row.seat] = end
+
+
+def features(options: SamplingOptions) -> int:
+    """Say which parts of the sampler a request needs."""
+    random = options.temperature > 0
+    filtered = random and (options.top_k > 0 or options.top_p < 1)
+    return (
+        RANDOM * random
+        + FILTERED * filtered
+        + LOGPROBS * (options.num_logprobs is not None)
+    )
+
+
+def sampling_columns(options: SamplingOptions) -> np.ndarray:
+    """Pack a request's options; seat and position are filled in step by step."""
+    columns = np.zeros(len(SamplingColumn), np.int32)
+    seed = np.array([options.seed & (2**64 - 1)], np.uint64).view(np.int32)
+    columns[SamplingColumn.SEED_LOW], columns[SamplingColumn.SEED_HIGH] = seed
+    columns[SamplingColumn.TOP_K] = options.top_k
+    numbers = [options.temperature, options.top_p, options.min_p]
+    columns[SamplingColumn.TEMPERATURE :] = np.array(numbers, np.float32).view(np.int32)
+    return columns

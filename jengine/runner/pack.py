@@ -1,0 +1,142 @@
+"""(plan, mirror, bucket) -> packed numpy buffers: pure functions.
+
+Padding points at the null block or at an index past the end, never at -1: in JAX
+an index of -1 writes the last element, even where out-of-range ones are dropped.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from jengine.core.plan import StepPlan
+from jengine.runner.bucket import StepBucket
+from jengine.runner.layout import SamplingColumn, forward_layout
+from jengine.runner.mirror import SeatMirror
+
+_ONE = int(np.array(1.0, np.float32).view(np.int32))
+
+
+def pack_forward(
+    plan: StepPlan,
+    mirror: SeatMirror,
+    bucket: StepBucket,
+    seats: np.ndarray,
+    sampling_rows: Sequence[int],
+) -> np.ndarray:
+    """Pack what the forward program reads.
+
+    Args:
+      plan: the step.
+      mirror: the seats, this plan already applied.
+      bucket: padded sizes that hold the step.
+      seats: the seat of each row.
+      sampling_rows: rows whose last hidden state is wanted, in order. In a bucket
+        with one token a row the states are those of all rows and this is unused.
+
+    Returns:
+      int32 buffer laid out by `forward_layout`.
+    """
+    layout = forward_layout(bucket)
+    out = np.zeros(layout.size, np.int32)
+    rows, num_rows = plan.rows, len(plan.rows)
+    out[: plan.num_tokens] = _token_ids(plan)
+    computed = np.array([row[2] for row in rows], np.int32)
+    starts = out[layout.query_start_loc]
+    if bucket.single_token_rows:
+        counts = 1
+        starts[: num_rows + 1] = np.arange(num_rows + 1, dtype=np.int32)
+        out[layout.logits_indices] = np.arange(bucket.rows, dtype=np.int32)
+    else:
+        counts = np.array([row.num_tokens for row in rows], np.int32)
+        np.cumsum(counts, out=starts[1 : num_rows + 1])
+        ends = starts[1:][list(sampling_rows)]
+        out[layout.logits_indices][: len(sampling_rows)] = ends - 1
+    starts[num_rows + 1 :] = plan.num_tokens
+    out[layout.seq_lens][:num_rows] = computed + counts
+    _fill_tables(out[layout.block_tables], mirror, bucket, seats)
+    return out
+
+
+def pack_sampling(
+    plan: StepPlan,
+    mirror: SeatMirror,
+    sampling_rows: Sequence[int],
+    *,
+    num_rows: int,
+    keep_places: bool,
+) -> np.ndarray:
+    """Pack what the sampler reads, one line a row.
+
+    Args:
+      plan: the step.
+      mirror: the seats, this plan already applied.
+      sampling_rows: rows that sample, ascending.
+      num_rows: padded rows.
+      keep_places: whether line i is row i, so that rows that do not sample leave
+        a padding line; else the sampling rows lie without gaps.
+
+    Returns:
+      int32 buffer of `num_rows` lines of `SamplingColumn`. A padding line has a
+      seat past the end, and options that divide by nothing.
+    """
+    out = np.zeros((num_rows, len(SamplingColumn)), np.int32)
+    out[:, SamplingColumn.SEAT] = len(mirror.num_blocks)
+    out[:, SamplingColumn.TEMPERATURE :] = (_ONE, _ONE, 0)
+    rows = [plan.rows[i] for i in sampling_rows]
+    seats = np.array([row[1] for row in rows], np.int32)
+    ends = [row[2] + len(row[3]) + row[4] for row in rows]
+    lines = list(sampling_rows) if keep_places else slice(len(rows))
+    filled = mirror.sampling[seats]
+    filled[:, SamplingColumn.SEAT] = seats
+    filled[:, SamplingColumn.POSITION] = ends
+    out[lines] = filled
+    return out
+
+
+def pack_mask(
+    sampling: np.ndarray, mirror: SeatMirror, *, vocab_size: int
+) -> np.ndarray | None:
+    """Pack which ids each sampling row may draw, one bit an id.
+
+    Returns:
+      int32 of [rows, words]; bit i of word w allows id 32 w + i. None when every
+      row may draw every id.
+    """
+    num_seats = len(mirror.num_blocks)
+    seats = sampling[:, SamplingColumn.SEAT]
+    positions = sampling[:, SamplingColumn.POSITION]
+    real = seats < num_seats
+    early = np.zeros(len(seats), np.bool_)
+    early[real] = positions[real] < mirror.stops_from[seats[real]]
+    if not early.any():
+        return None
+    mask = np.full((len(seats), -(-vocab_size // 32)), -1, np.int32)
+    for line in np.nonzero(early)[0]:
+        ids = np.array(mirror.stop_ids[seats[line]], np.int32)
+        bits = np.left_shift(np.int32(1), ids % 32, dtype=np.int32)
+        np.bitwise_and.at(mask[line], ids // 32, ~bits)
+    return mask
+
+
+def _token_ids(plan: StepPlan) -> list[int]:
+    single = [
+        -(row[1] + 1) if row[4] else row[3][0]
+        for row in plan.rows[: plan.num_single_token_rows]
+    ]
+    long = plan.rows[plan.num_single_token_rows :]
+    return [*single, *itertools.chain.from_iterable(_row_tokens(row) for row in long)]
+
+
+def _row_tokens(row) -> Sequence[int]:
+    return (-(row.seat + 1), *row.token_ids) if row.carries else row.token_ids
+
+
+def _fill_tables(
+    section: np.ndarray, mirror: SeatMirror, bucket: StepBucket, seats: np.ndarray
+) -> None:
+    """Copy the rows' block tables; what is stale in a seat becomes padding."""
+    tables = section.reshape(bucket.rows, bucket.table_width)[: len(seats)]
+    np.take(mirror.block_tables[:, : bucket.table_width], seats, axis=0, out=tables)
+    width = np.arange(bucket.table_width, dtype=np.int32)
+    tables *= width < mirror.num_blocks[seats, None]

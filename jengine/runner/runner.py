@@ -1,0 +1,281 @@
+"""Runs plans on the device: `dispatch` starts a step, `collect` reads its result.
+
+Device arrays are opaque between the two; nothing eager happens to them. The host
+reads device values in `collect` only.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jengine.core.plan import StepPlan, StepResult
+from jengine.runner import results
+from jengine.runner.attention import attention_backend
+from jengine.runner.bucket import Buckets, StepBucket, make_buckets
+from jengine.runner.cache import allocate
+from jengine.runner.layout import SamplingColumn
+from jengine.runner.load import LoadedModel
+from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
+from jengine.runner.pack import pack_forward, pack_mask, pack_sampling
+from jengine.runner.programs import (
+    DecodeKey,
+    ForwardKey,
+    ProgramKey,
+    ProgramStore,
+    SampleKey,
+)
+from jengine.runner.sample import SampleMode
+from jengine.runner.step import StepContext
+from models.registry import head_weight
+
+logger = logging.getLogger(__name__)
+
+
+class StepHandle(NamedTuple):
+    """A step in flight.
+
+    Attributes:
+      step: number of the step.
+      num_rows: rows of its plan.
+      sampling_rows: rows that sample, ascending.
+      lines: where each of them lies in `out`.
+      num_logprobs: for each sampling row the alternatives it asked for, -1 for
+        none; None when no row asked.
+      out: what the sampler returned, on the device; None when no row samples.
+    """
+
+    step: int
+    num_rows: int
+    sampling_rows: list[int]
+    lines: list[int] | range
+    num_logprobs: list[int] | None
+    out: jax.Array | None
+
+
+class RunnerLimits(NamedTuple):
+    """The sizes that a runner is built for.
+
+    Attributes:
+      num_blocks: KV blocks, the null block included.
+      block_size: tokens in a block.
+      max_num_seqs: seats, and most rows of a step.
+      token_budget: most tokens of a step.
+      max_model_len: most tokens of a sequence.
+      max_logprobs: most alternatives that a row may ask for.
+    """
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    token_budget: int
+    max_model_len: int
+    max_logprobs: int
+
+
+class ModelRunner:
+    """One model, its KV cache and its compiled programs on one device."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        limits: RunnerLimits,
+        *,
+        device: jax.Device,
+        attention: str = "auto",
+    ) -> None:
+        """Allocate the cache; compiles nothing yet.
+
+        Args:
+          model: the model, its parameters on `device`.
+          limits: the sizes to build for.
+          device: where everything lies.
+          attention: name of the attention backend.
+        """
+        self.limits = limits
+        self._device = device
+        self._config = model.config
+        self._params = model.params
+        self._head = head_weight(model.params)
+        self._vocab_size = model.config.vocab_size
+        self._max_logprobs = min(limits.max_logprobs, self._vocab_size)
+        max_blocks = -(-limits.max_model_len // limits.block_size)
+        self.buckets: Buckets = make_buckets(
+            max_num_seqs=limits.max_num_seqs,
+            token_budget=limits.token_budget,
+            max_blocks=max_blocks,
+        )
+        self._max_blocks = max_blocks
+        self._start()
+        context = StepContext(
+            graphdef=model.graphdef,
+            attend=attention_backend(attention),
+            block_size=limits.block_size,
+            num_slots=limits.num_blocks * limits.block_size,
+            max_rows=self.buckets.max_rows,
+        )
+        self._programs = ProgramStore(
+            context, self._params, self._kv, self._last_token
+        )
+
+    @property
+    def num_programs(self) -> int:
+        """Programs compiled so far."""
+        return self._programs.num_compiled
+
+    def reset(self) -> None:
+        """Forget all seats, after a step that may have broken off anywhere.
+
+        An interrupt between a program's call and the assignment of its results
+        leaves the donated cache behind; then there is a new one. Whoever calls
+        this has given up what the cache held.
+        """
+        leaves = jax.tree.leaves((self._kv, self._last_token))
+        if any(leaf.is_deleted() for leaf in leaves):
+            self._kv = None
+            self._start()
+        self._mirror = self._new_mirror()
+
+    def warm_up(self, on_done: Callable[[ProgramKey], None] = lambda _: None) -> None:
+        """Compile every program that any request within the limits can need."""
+        self._programs.compile_all(self.program_keys(), on_done)
+
+    def program_keys(self) -> list[ProgramKey]:
+        """All programs, those for plain decoding first."""
+        steps = self.buckets.steps()
+        plain = (SampleMode(), SampleMode(random=True))
+        singles = [bucket for bucket in steps if bucket.single_token_rows]
+        return [
+            *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
+            *(ForwardKey(bucket) for bucket in steps),
+            *(
+                SampleKey(rows, mode)
+                for rows in self.buckets.rows
+                for mode in self._modes()
+            ),
+        ]
+
+    def dispatch(self, plan: StepPlan) -> StepHandle:
+        """Start a step; returns before the device has done it.
+
+        Args:
+          plan: the next plan of the stream, with at least one row.
+        """
+        mirror, rows = self._mirror, plan.rows
+        mirror.apply(plan)
+        seats = np.array([row[1] for row in rows], np.int32)
+        bucket = self.buckets.for_step(
+            num_rows=len(rows),
+            num_tokens=plan.num_tokens,
+            longest_table=int(mirror.num_blocks[seats].max()),
+        )
+        sampling_rows = [i for i, row in enumerate(rows) if row[6]]
+        ints = pack_forward(plan, mirror, bucket, seats, sampling_rows)
+        if not sampling_rows:
+            self._forward(bucket, ints)
+            return StepHandle(plan.step, len(rows), [], [], None, None)
+        packed = pack_sampling(
+            plan,
+            mirror,
+            sampling_rows,
+            num_rows=self._sampling_lines(bucket, len(sampling_rows)),
+            keep_places=bucket.single_token_rows,
+        )
+        mode, mask, wanted = self._sampling_mode(seats[sampling_rows], packed)
+        out = self._run(bucket, mode, ints, packed, mask)
+        out.copy_to_host_async()
+        lines = (
+            sampling_rows if bucket.single_token_rows else range(len(sampling_rows))
+        )
+        return StepHandle(plan.step, len(rows), sampling_rows, lines, wanted, out)
+
+    def collect(self, handle: StepHandle) -> StepResult:
+        """Wait for a step and read what it sampled: the only read of the device."""
+        out = None if handle.out is None else np.asarray(handle.out)
+        return results.unpack_result(
+            out,
+            step=handle.step,
+            num_rows=handle.num_rows,
+            sampling_rows=handle.sampling_rows,
+            lines=handle.lines,
+            num_logprobs=handle.num_logprobs,
+            vocab_size=self._vocab_size,
+        )
+
+    def _start(self) -> None:
+        self._kv = allocate(
+            self._config,
+            num_blocks=self.limits.num_blocks,
+            block_size=self.limits.block_size,
+            dtype=self._head.dtype,
+            device=self._device,
+        )
+        seats = self.limits.max_num_seqs
+        self._last_token = jnp.zeros(seats, jnp.int32, device=self._device)
+        self._mirror = self._new_mirror()
+
+    def _new_mirror(self) -> SeatMirror:
+        return SeatMirror(
+            max_num_seqs=self.limits.max_num_seqs, max_blocks=self._max_blocks
+        )
+
+    def _modes(self) -> list[SampleMode]:
+        draws = [(False, False), (True, False), (True, True)]
+        return [
+            SampleMode(random, filtered, masked, num_logprobs)
+            for random, filtered in draws
+            for masked in (False, True)
+            for num_logprobs in (None, self._max_logprobs)
+        ]
+
+    def _sampling_lines(self, bucket: StepBucket, num_sampling: int) -> int:
+        if bucket.single_token_rows:
+            return bucket.rows
+        return self.buckets.for_sampling(num_sampling)
+
+    def _sampling_mode(
+        self, seats: np.ndarray, packed: np.ndarray
+    ) -> tuple[SampleMode, np.ndarray | None, list[int] | None]:
+        """Choose the smallest program that does what the rows ask for."""
+        features = int(np.bitwise_or.reduce(self._mirror.features[seats]))
+        mask = pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
+        asked = bool(features & LOGPROBS)
+        mode = SampleMode(
+            random=bool(features & RANDOM),
+            filtered=bool(features & FILTERED),
+            masked=mask is not None,
+            num_logprobs=self._max_logprobs if asked else None,
+        )
+        wanted = [self._mirror.num_logprobs[s] for s in seats] if asked else None
+        return mode, mask, wanted
+
+    def _run(
+        self,
+        bucket: StepBucket,
+        mode: SampleMode,
+        ints: np.ndarray,
+        packed: np.ndarray,
+        mask: np.ndarray | None,
+    ) -> jax.Array:
+        plain = not (mode.filtered or mode.masked or mode.num_logprobs is not None)
+        if bucket.single_token_rows and plain:
+            program = self._programs.get(DecodeKey(bucket, mode))
+            self._kv, self._last_token, out = program(
+                self._params, self._kv, self._last_token, ints, packed
+            )
+            return out
+        hidden = self._forward(bucket, ints)
+        program = self._programs.get(SampleKey(len(packed), mode))
+        args: list[Any] = [self._head, self._last_token, hidden, packed]
+        if mask is not None:
+            args.append(mask)
+        self._last_token, out = program(*args)
+        return out
+
+    def _forward(self, bucket: StepBucket, ints: np.ndarray) -> jax.Array:
+        program = self._programs.get(ForwardKey(bucket))
+        self._kv, hidden = program(self._params, self._kv, self._last_token, ints)
+        return hidden

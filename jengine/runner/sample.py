@@ -1,0 +1,232 @@
+"""Logits to tokens and log-probabilities: pure functions, in float32.
+
+Order of operations: log-probabilities are those of the raw logits; then the mask
+of allowed ids; then the greedy choice is taken; then temperature, min-p, top-k,
+top-p and the draw. No step sorts the vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+_GROUP = 256  # ids that a draw's second level chooses among
+
+
+class SampleMode(NamedTuple):
+    """What a sampling program can do; static, so each is its own program.
+
+    Attributes:
+      random: some row draws at random; else all are greedy.
+      filtered: some row has a top-k or top-p.
+      masked: a mask of allowed ids is given.
+      num_logprobs: alternatives reported for each row; None reports nothing.
+    """
+
+    random: bool = False
+    filtered: bool = False
+    masked: bool = False
+    num_logprobs: int | None = None
+
+
+class SamplingRows(NamedTuple):
+    """Each row's options, see `jengine.core.plan.SamplingOptions`."""
+
+    seed_low: Int[Array, " R"]
+    seed_high: Int[Array, " R"]
+    position: Int[Array, " R"]
+    top_k: Int[Array, " R"]
+    temperature: Float[Array, " R"]
+    top_p: Float[Array, " R"]
+    min_p: Float[Array, " R"]
+
+
+def sample_tokens(
+    logits: Float[Array, "R V"], rows: SamplingRows, mode: SampleMode
+) -> Int[Array, " R"]:
+    """Choose one id for each row.
+
+    Returns:
+      The ids; the vocabulary's size for a row whose logits are not numbers.
+    """
+    greedy = argmax(logits)
+    if not mode.random:
+        return greedy
+    weights = tempered_weights(logits, rows)
+    if mode.filtered:
+        weights = keep_top_p(keep_top_k(weights, rows.top_k), rows.top_p)
+    drawn = draw(weights, uniform(rows))
+    chosen = jnp.where(rows.temperature > 0, drawn, greedy)
+    return jnp.where(greedy < logits.shape[1], chosen, greedy)
+
+
+def argmax(logits: Float[Array, "R V"]) -> Int[Array, " R"]:
+    """Return the first id with the largest logit; V where one is NaN.
+
+    Two plain reductions: XLA's own argmax is four times slower on a CPU.
+    """
+    vocab_size = logits.shape[1]
+    best = jnp.max(logits, axis=1, keepdims=True)
+    ids = lax.broadcasted_iota(jnp.int32, logits.shape, 1)
+    return jnp.min(jnp.where(logits == best, ids, vocab_size), axis=1)
+
+
+def tempered_weights(
+    logits: Float[Array, "R V"], rows: SamplingRows
+) -> Float[Array, "R V"]:
+    """Return unnormalised probabilities, the best id's being 1, after min-p."""
+    safe = jnp.where(rows.temperature > 0, rows.temperature, 1.0)
+    scaled = (logits - jnp.max(logits, axis=1, keepdims=True)) / safe[:, None]
+    weights = jnp.exp(scaled)
+    return jnp.where(weights >= rows.min_p[:, None], weights, 0.0)
+
+
+def keep_top_k(
+    weights: Float[Array, "R V"], top_k: Int[Array, " R"]
+) -> Float[Array, "R V"]:
+    """Zero all but the k largest weights; those equal to the k-th stay too.
+
+    Args:
+      weights: values in [0, 1].
+      top_k: how many to keep; 0 keeps all.
+    """
+    wanted = jnp.where(top_k > 0, top_k, weights.shape[1])
+    bits = _ordered_bits(weights)
+
+    def holds(threshold: Int[Array, " R"]) -> Bool[Array, " R"]:
+        count = jnp.sum(bits >= threshold[:, None], axis=1, dtype=jnp.int32)
+        return count >= wanted
+
+    threshold = _largest_where(holds, weights.shape[0])
+    return jnp.where(bits >= threshold[:, None], weights, 0.0)
+
+
+def keep_top_p(
+    weights: Float[Array, "R V"], top_p: Float[Array, " R"]
+) -> Float[Array, "R V"]:
+    """Zero all but the fewest largest weights that reach a share of the sum.
+
+    Among weights equal to the smallest one kept, lower ids come first. At least
+    one stays.
+    """
+    bits = _ordered_bits(weights)
+    needed = top_p * jnp.sum(weights, axis=1)
+
+    def mass_from(threshold: Int[Array, " R"]) -> Float[Array, " R"]:
+        return jnp.sum(jnp.where(bits >= threshold[:, None], weights, 0.0), axis=1)
+
+    threshold = _largest_where(lambda t: mass_from(t) >= needed, weights.shape[0])
+    tied = bits == threshold[:, None]
+    value = lax.bitcast_convert_type(threshold, jnp.float32)
+    before = jnp.cumsum(tied, axis=1, dtype=jnp.int32) - 1  # ties with a lower id
+    mass = mass_from(threshold + 1)[:, None] + before * value[:, None]
+    kept = (bits > threshold[:, None]) | (tied & (mass < needed[:, None]))
+    # With the whole sum asked for, rounding must not drop anything.
+    return jnp.where(kept | (top_p >= 1)[:, None], weights, 0.0)
+
+
+def uniform(rows: SamplingRows) -> Float[Array, " R"]:
+    """Return one number in [0, 1) for each row, from its seed and position alone."""
+
+    def one(high: UInt32[Array, ""], low: UInt32[Array, ""], position: Int[Array, ""]):
+        key = jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32")
+        return jax.random.uniform(jax.random.fold_in(key, position), dtype=jnp.float32)
+
+    as_words = [
+        lax.bitcast_convert_type(half, jnp.uint32)
+        for half in (rows.seed_high, rows.seed_low)
+    ]
+    return jax.vmap(one)(*as_words, rows.position)
+
+
+def draw(
+    weights: Float[Array, "R V"], uniforms: Float[Array, " R"]
+) -> Int[Array, " R"]:
+    """Draw an id in proportion to its weight, by inverting the running sum.
+
+    Two levels, groups of ids and then ids: one running sum over the vocabulary
+    would be slower, and less exact.
+    """
+    num_rows, vocab_size = weights.shape
+    padded = jnp.pad(weights, ((0, 0), (0, -vocab_size % _GROUP)))
+    groups = padded.reshape(num_rows, -1, _GROUP)
+    sums = jnp.sum(groups, axis=2)
+    running = jnp.cumsum(sums, axis=1)
+    target = uniforms * running[:, -1]
+    group = _first_above(running, sums, target)
+    pick = group[:, None]
+    below = jnp.take_along_axis(running - sums, pick, axis=1)[:, 0]
+    inside = jnp.take_along_axis(groups, pick[:, :, None], axis=1)[:, 0]  # [R, 256]
+    member = _first_above(jnp.cumsum(inside, axis=1), inside, target - below)
+    return group * _GROUP + member
+
+
+def token_logprobs(
+    logits: Float[Array, "R V"], token: Int[Array, " R"], num_logprobs: int
+) -> tuple[
+    Float[Array, " R"], Int[Array, " R"], Float[Array, "R L"], Int[Array, "R L"]
+]:
+    """Return log-probabilities under the raw logits.
+
+    Returns:
+      The sampled id's value, its rank (one more than the ids with a larger
+      value), and the best values with their ids, best first.
+    """
+    norm = jax.nn.logsumexp(logits, axis=1)
+    pick = jnp.minimum(token, logits.shape[1] - 1)[:, None]
+    chosen = jnp.take_along_axis(logits, pick, axis=1)
+    rank = 1 + jnp.sum(logits > chosen, axis=1, dtype=jnp.int32)
+    best, ids = lax.top_k(logits, num_logprobs)
+    return chosen[:, 0] - norm, rank, best - norm[:, None], ids
+
+
+def apply_mask(
+    logits: Float[Array, "R V"], mask: Int[Array, "R W"]
+) -> Float[Array, "R V"]:
+    """Set the logits of ids whose bit is 0 to minus infinity."""
+    shifts = jnp.arange(32, dtype=jnp.int32)
+    bits = lax.shift_right_logical(
+        mask[:, :, None], jnp.broadcast_to(shifts, (*mask.shape, 32))
+    )
+    allowed = (bits & 1).reshape(mask.shape[0], -1)[:, : logits.shape[1]]
+    return jnp.where(allowed == 1, logits, -jnp.inf)
+
+
+def _first_above(
+    running: Float[Array, "R N"], weights: Float[Array, "R N"], target: Float[Array, " R"]
+) -> Int[Array, " R"]:
+    """First index with weight whose running sum exceeds the target.
+
+    Rounding may leave none: then the last one with weight.
+    """
+    size = weights.shape[1]
+    ids = lax.broadcasted_iota(jnp.int32, weights.shape, 1)
+    above = (running > target[:, None]) & (weights > 0)
+    first = jnp.min(jnp.where(above, ids, size), axis=1)
+    last = jnp.max(jnp.where(weights > 0, ids, 0), axis=1)
+    return jnp.where(first < size, first, last)
+
+
+def _ordered_bits(weights: Float[Array, "R V"]) -> Int[Array, "R V"]:
+    """Bits of floats that are not negative: integers in the same order."""
+    return lax.bitcast_convert_type(weights, jnp.int32)
+
+
+def _largest_where(holds, num_rows: int) -> Int[Array, " R"]:
+    """Largest threshold for which `holds` is true, by bisection over float bits.
+
+    `holds` is true for 0 and never true above a threshold for which it is false.
+    Thirty halvings decide exactly among all floats up to 1.
+    """
+    one = jnp.full(num_rows, 0x3F800000, jnp.int32)
+
+    def halve(_, bounds):
+        low, high = bounds  # holds(low), not holds(high)
+        middle = low + lax.div(high - low, jnp.int32(2))
+        good = holds(middle)
+        return jnp.where(good, middle, low), jnp.where(good, high, middle)
+
+    low, _ = lax.fori_loop(0, 30, halve, (jnp.zeros_like(one), one + 1))
+    return low

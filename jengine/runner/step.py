@@ -1,0 +1,185 @@
+"""The pure functions that are compiled: forward, sample, and both in one program.
+
+    forward(params, kv, last_token, ints)             -> kv', hidden      kv donated
+    sample(head, last_token, hidden, rows[, mask])    -> last_token', out
+
+Forward and sample are separate so that the host can work between them, and so
+that their programs add up instead of multiplying. `decode_step` is both in one:
+the hot path. What is static (sizes, modes, the model's structure) is bound before
+tracing; nothing in here looks at data to decide what to run.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jengine.runner.bucket import StepBucket
+from jengine.runner.layout import SamplingColumn, forward_layout
+from jengine.runner.sample import (
+    SampleMode,
+    SamplingRows,
+    apply_mask,
+    sample_tokens,
+    token_logprobs,
+)
+from kernels_pallas.paged_attention.reference import row_of_tokens
+from models.inputs import StepInputs
+from models.kv_cache import KVCache
+from models.layers.attention_backend import Attend
+from models.registry import bind, head_weight
+
+
+class StepContext(NamedTuple):
+    """What all programs of an engine share; static.
+
+    Attributes:
+      graphdef: the model's structure.
+      attend: the attention backend.
+      block_size: tokens in a block.
+      num_slots: slots in the cache; one past the last of them drops a write.
+      max_rows: rows of the hidden states that pass from forward to sample.
+    """
+
+    graphdef: Any
+    attend: Attend
+    block_size: int
+    num_slots: int
+    max_rows: int
+
+
+def unpack_inputs(
+    context: StepContext,
+    bucket: StepBucket,
+    ints: Int[Array, " S"],
+    last_token: Int[Array, " seats"],
+) -> StepInputs:
+    """Take the forward buffer apart; positions and slots are derived here."""
+    layout = forward_layout(bucket)
+    packed = ints[layout.token_ids]
+    starts, lens = ints[layout.query_start_loc], ints[layout.seq_lens]
+    tables = ints[layout.block_tables].reshape(bucket.rows, bucket.table_width)
+    seat = jnp.maximum(-packed - 1, 0)
+    carried = last_token.at[seat].get(mode="clip", wrap_negative_indices=False)
+    token = jnp.arange(bucket.tokens, dtype=jnp.int32)
+    real = token < starts[-1]
+    row = token if bucket.single_token_rows else row_of_tokens(starts, bucket.tokens)
+    row = jnp.minimum(row, bucket.rows - 1)
+    position = jnp.where(real, lens[row] - starts[row + 1] + token, 0)
+    block = tables[row, lax.div(position, jnp.int32(context.block_size))]
+    offset = lax.rem(position, jnp.int32(context.block_size))
+    return StepInputs(
+        token_ids=jnp.where(packed < 0, carried, packed),
+        positions=position,
+        slot_mapping=jnp.where(
+            real, block * context.block_size + offset, context.num_slots
+        ),
+        query_start_loc=starts,
+        seq_lens=lens,
+        block_tables=tables,
+        logits_indices=ints[layout.logits_indices],
+        single_token_rows=bucket.single_token_rows,
+    )
+
+
+def forward(
+    context: StepContext,
+    bucket: StepBucket,
+    params: dict[str, Any],
+    kv: KVCache,
+    last_token: Int[Array, " seats"],
+    ints: Int[Array, " S"],
+) -> tuple[KVCache, Float[Array, "max_rows M"]]:
+    """Run the model over one step.
+
+    Args:
+      context: static.
+      bucket: static; the sizes that `ints` is laid out for.
+      params: the model's parameters.
+      kv: the cache, donated.
+      last_token: the token last sampled at each seat.
+      ints: the packed step.
+
+    Returns:
+      The cache, and the hidden states that the sampler reads, padded with zeros to
+      `max_rows` so that one family of sampling programs serves all steps.
+    """
+    inputs = unpack_inputs(context, bucket, ints, last_token)
+    model = bind(context.graphdef, params)
+    hidden, kv = model(inputs, kv, context.attend)
+    missing = context.max_rows - bucket.rows
+    return kv, jnp.pad(hidden, ((0, missing), (0, 0)))
+
+
+def sample(
+    mode: SampleMode,
+    head: Float[Array, "V M"],
+    last_token: Int[Array, " seats"],
+    hidden: Float[Array, "max_rows M"],
+    packed: Int[Array, "R columns"],
+    mask: Int[Array, "R words"] | None = None,
+) -> tuple[Int[Array, " seats"], Int[Array, "R out"]]:
+    """Choose the next token of each sampling row.
+
+    Args:
+      mode: static.
+      head: weight from hidden states to logits.
+      last_token: updated at the rows' seats; donated.
+      hidden: hidden states, in the order of the sampling rows.
+      packed: the rows, see `SamplingColumn`.
+      mask: which ids each row may draw, one bit an id; None where all may.
+
+    Returns:
+      `last_token`, and for each row its id (the vocabulary's size where the logits
+      are not numbers). With log-probabilities: also the rank, the bits of the
+      sampled value, the best ids and the bits of their values.
+    """
+    logits = jnp.einsum(
+        "rm,vm->rv", hidden[: len(packed)], head, preferred_element_type=jnp.float32
+    )
+    allowed = logits if mask is None else apply_mask(logits, mask)
+    token = sample_tokens(allowed, _rows(packed), mode)
+    kept = jnp.minimum(token, head.shape[0] - 1)
+    last_token = last_token.at[packed[:, SamplingColumn.SEAT]].set(kept, mode="drop")
+    out = [token[:, None]]
+    if mode.num_logprobs is not None:
+        value, rank, best, ids = token_logprobs(logits, token, mode.num_logprobs)
+        out += [rank[:, None], _bits(value)[:, None], ids, _bits(best)]
+    return last_token, jnp.concatenate(out, axis=1)
+
+
+def decode_step(
+    context: StepContext,
+    bucket: StepBucket,
+    mode: SampleMode,
+    params: dict[str, Any],
+    kv: KVCache,
+    last_token: Int[Array, " seats"],
+    ints: Int[Array, " S"],
+    packed: Int[Array, "R columns"],
+) -> tuple[KVCache, Int[Array, " seats"], Int[Array, "R out"]]:
+    """Run forward and sample in one program; `kv` and `last_token` are donated."""
+    exact = context._replace(max_rows=bucket.rows)
+    kv, hidden = forward(exact, bucket, params, kv, last_token, ints)
+    last_token, out = sample(mode, head_weight(params), last_token, hidden, packed)
+    return kv, last_token, out
+
+
+def _rows(packed: Int[Array, "R columns"]) -> SamplingRows:
+    def number(column: SamplingColumn) -> Float[Array, " R"]:
+        return lax.bitcast_convert_type(packed[:, column], jnp.float32)
+
+    return SamplingRows(
+        seed_low=packed[:, SamplingColumn.SEED_LOW],
+        seed_high=packed[:, SamplingColumn.SEED_HIGH],
+        position=packed[:, SamplingColumn.POSITION],
+        top_k=packed[:, SamplingColumn.TOP_K],
+        temperature=number(SamplingColumn.TEMPERATURE),
+        top_p=number(SamplingColumn.TOP_P),
+        min_p=number(SamplingColumn.MIN_P),
+    )
+
+
+def _bits(values: Float[Array, "..."]) -> Int[Array, "..."]:
+    return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)
