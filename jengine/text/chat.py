@@ -1,0 +1,195 @@
+"""Turn a conversation into token ids with the model's chat template.
+
+The template is rendered by transformers, in its sandbox. This module gives it messages
+in the form that it takes (`messages` checks them first) and turns whatever goes wrong
+inside a template into one kind of error. The template writes the special tokens, so
+the tokenizer adds none: there is never a second BOS.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jengine.errors import ChatTemplateError
+from jengine.text.messages import (
+    ContentForms,
+    join_text,
+    normalise_messages,
+    split_text,
+)
+from jengine.text.tokenizer import Tokenizer
+
+_RESERVED = (
+    "add_generation_prompt",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+_PROBE = "8c1f0e"  # text that no template writes by itself
+
+
+def render(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    chat_template: str | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    tools: Sequence[Any] | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Return the token ids of a conversation.
+
+    Args:
+      tokenizer: encodes the rendered text and brings the template.
+      messages: mappings with "role" and "content", as OpenAI's interface has them. Text
+        parts of a content list are joined by newlines unless the template takes lists.
+      chat_template: a template to use instead, or the name of one of several.
+      add_generation_prompt: whether to end with what opens the assistant's turn.
+      continue_final_message: whether to leave the last message open, to be continued;
+        excludes `add_generation_prompt`.
+      tools: functions offered to the model, as JSON schemas or documented callables.
+      template_kwargs: further variables of the template.
+
+    Raises:
+      ChatTemplateError: if the messages are malformed, there is no template, or the
+        template refuses them; then with the template's own message.
+    """
+    text = render_text(
+        tokenizer,
+        messages,
+        chat_template=chat_template,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        tools=tools,
+        template_kwargs=template_kwargs,
+    )
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def render_text(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    chat_template: str | None = None,
+    tools: Sequence[Any] | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    **options: bool,
+) -> str:
+    """Return the text of a conversation; arguments and errors are those of `render`."""
+    _check_options(options, tools, template_kwargs)
+    normal = normalise_messages(messages)
+    template = _find_template(tokenizer, chat_template, tools)
+    variables = {"tools": list(tools) if tools else None, **(template_kwargs or {})}
+    fitted = _fit_contents(tokenizer, template, normal)
+    try:
+        return _apply(tokenizer, fitted, template, **options, **variables)
+    except Exception as error:  # a template is a program, anything can happen in it
+        raise ChatTemplateError(
+            f"the chat template refused the conversation: {_describe(error)}"
+        ) from error
+
+
+def read_chat_template(value: str) -> str:
+    """Return a chat template given as such or as the path of a file that holds it.
+
+    Raises:
+      ChatTemplateError: if it looks like a path and there is no such file.
+    """
+    if "{" in value or "\n" in value:
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ChatTemplateError(
+            f"chat_template {value!r} is neither a Jinja template (it has no '{{') nor "
+            f"a file that can be read: {error}"
+        ) from error
+
+
+def _check_options(
+    options: Mapping[str, bool],
+    tools: Sequence[Any] | None,
+    template_kwargs: Mapping[str, Any] | None,
+) -> None:
+    if options.get("add_generation_prompt") and options.get("continue_final_message"):
+        raise ChatTemplateError(
+            "add_generation_prompt and continue_final_message exclude each other: pass "
+            "add_generation_prompt=False to continue the last message"
+        )
+    if tools is not None and not isinstance(tools, list | tuple):
+        raise ChatTemplateError(f"tools must be a list, not {type(tools).__name__}")
+    taken = sorted(set(template_kwargs or ()) & set(_RESERVED))
+    if taken:
+        raise ChatTemplateError(
+            f"chat_template_kwargs must not set {', '.join(taken)}: they have "
+            "arguments of their own or are not variables of a template"
+        )
+
+
+def _find_template(
+    tokenizer: Tokenizer, chat_template: str | None, tools: Sequence[Any] | None
+) -> str:
+    if chat_template is None and not getattr(tokenizer.hf, "chat_template", None):
+        raise ChatTemplateError(
+            "the tokenizer has no chat template: pass chat_template=..., or write the "
+            "prompt yourself and call generate()"
+        )
+    try:
+        return tokenizer.hf.get_chat_template(chat_template, list(tools or ()) or None)
+    except ValueError as error:  # several templates, none of them the default
+        raise ChatTemplateError(str(error)) from error
+
+
+def _fit_contents(
+    tokenizer: Tokenizer, template: str, messages: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Give contents the form, string or list of parts, that the template takes."""
+    has_parts = any(isinstance(m["content"], list) for m in messages)
+    # To take a part apart a template has to name its "text"; most do not.
+    if "text" not in template:
+        return join_text(messages) if has_parts else messages
+    forms = _probe_forms(tokenizer, template)
+    if has_parts and not forms.lists:
+        return join_text(messages)
+    return split_text(messages) if forms.lists and not forms.strings else messages
+
+
+def _probe_forms(tokenizer: Tokenizer, template: str) -> ContentForms:
+    """Find out by rendering a short conversation in both forms."""
+
+    def shows(content: Any) -> bool:
+        try:
+            messages = [{"role": "user", "content": content}]
+            text = _apply(tokenizer, messages, template)
+        except Exception:  # as in render_text; here it only means "no"
+            return False
+        # A list that was merely printed shows the part's other entries too.
+        return _PROBE in text and "'type'" not in text and '"type"' not in text
+
+    parts = [{"type": "text", "text": _PROBE}]
+    return ContentForms(strings=shows(_PROBE), lists=shows(parts))
+
+
+def _apply(
+    tokenizer: Tokenizer, messages: list[dict[str, Any]], template: str, **options: Any
+) -> str:
+    return tokenizer.hf.apply_chat_template(
+        messages, chat_template=template, tokenize=False, **options
+    )
+
+
+def _describe(error: Exception) -> str:
+    line = getattr(error, "lineno", None)  # of a syntax error in the template
+    where = "" if line is None else f" (line {line} of the template)"
+    return f"{error or type(error).__name__}{where}"

@@ -1,0 +1,162 @@
+"""The tokenizer of a checkpoint, behind the few operations that the engine needs.
+
+Hides which kind of Hugging Face tokenizer it is and where it was found: a directory, a
+hub repository or a GGUF file. Ids that the tokenizer lacks (a model's vocabulary is
+often padded) decode to nothing.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jengine.errors import CheckpointError, ConfigError, PromptError
+from jengine.text.gguf_tokenizer import load_gguf_tokenizer
+from jengine.text.transformers_import import import_transformers
+
+if TYPE_CHECKING:
+    import tokenizers
+
+MODES = ("auto", "hf", "slow")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Tokenizer:
+    """A loaded tokenizer.
+
+    Attributes:
+      hf: the Hugging Face object, for what is not covered here.
+      max_token_id: the largest id that it knows.
+      eos_token_id: its end-of-sequence id, None if it names none.
+      special_token_ids: ids that `skip_special_tokens` leaves out of text.
+      known_token_ids: all ids that it knows.
+      backend: the compiled tokenizer, None where decoding has to go through `hf`.
+    """
+
+    hf: Any
+    max_token_id: int
+    eos_token_id: int | None
+    special_token_ids: frozenset[int]
+    known_token_ids: frozenset[int] = dataclasses.field(repr=False)
+    backend: "tokenizers.Tokenizer | None" = dataclasses.field(repr=False)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+          text: any string that UTF-8 can represent.
+          add_special_tokens: whether to add what the tokenizer adds to a plain text,
+            such as a BOS token. Text that a chat template made has it already.
+
+        Raises:
+          PromptError: for a lone surrogate, which no encoding represents.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            found = f"a text with a lone surrogate at character {error.start}"
+            allowed = "text that can be encoded as UTF-8"
+            raise PromptError("prompt", found, allowed) from error
+        return self.hf.encode(
+            text, add_special_tokens=add_special_tokens, verbose=False
+        )
+
+    def decode(
+        self,
+        token_ids: Sequence[int],
+        skip_special_tokens: bool = True,
+        *,
+        spaces_between_special_tokens: bool = True,
+    ) -> str:
+        """Return the text of a series of ids; unknown ids contribute nothing."""
+        known = [token for token in token_ids if token in self.known_token_ids]
+        if self.backend is not None:
+            return self.backend.decode(known, skip_special_tokens=skip_special_tokens)
+        options: dict[str, Any] = {"skip_special_tokens": skip_special_tokens}
+        if not spaces_between_special_tokens:  # some kinds do not know this option
+            options["spaces_between_special_tokens"] = False
+        return self.hf.decode(known, **options)
+
+    def convert(self, token_id: int) -> str:
+        """Return the text of one id alone; "" for an id that the tokenizer lacks."""
+        return self.decode([token_id], skip_special_tokens=False)
+
+
+def load_tokenizer(
+    path: str | Path,
+    *,
+    gguf_file: str | None = None,
+    mode: str = "auto",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Tokenizer:
+    """Load the tokenizer of a checkpoint.
+
+    Args:
+      path: a directory, a .gguf file or the name of a hub repository.
+      gguf_file: name of a GGUF file in `path`, to take the tokenizer from.
+      mode: "auto" or "hf" for the tokenizer that transformers prefers, "slow" for the
+        one written in Python, where transformers still has one.
+      revision: branch, tag or commit of a hub repository.
+      trust_remote_code: whether code that comes with the checkpoint may run.
+
+    Raises:
+      ConfigError: for another mode.
+      CheckpointError: if no tokenizer can be loaded from there.
+    """
+    if mode not in MODES:
+        raise ConfigError("tokenizer_mode", mode, ", ".join(map(repr, MODES)))
+    if gguf_file is not None or str(path).endswith(".gguf"):
+        return wrap_tokenizer(load_gguf_tokenizer(path, gguf_file, revision=revision))
+    auto = import_transformers().AutoTokenizer
+    try:
+        hf = auto.from_pretrained(
+            str(path),
+            use_fast=mode != "slow",
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+        )
+    except (
+        Exception
+    ) as error:  # tokenizer files fail in as many ways as there are kinds
+        raise CheckpointError(
+            f"no tokenizer could be loaded from {str(path)!r}: {error}. "
+            "Pass tokenizer=... to name another place, or skip_tokenizer_init=True to "
+            "work with token ids only"
+        ) from error
+    return wrap_tokenizer(hf)
+
+
+def wrap_tokenizer(hf: Any) -> Tokenizer:
+    """Wrap a Hugging Face tokenizer that exists already."""
+    known = frozenset(hf.get_vocab().values())
+    return Tokenizer(
+        hf=hf,
+        max_token_id=max(known, default=0),
+        eos_token_id=hf.eos_token_id,
+        special_token_ids=_special_token_ids(hf),
+        known_token_ids=known,
+        backend=hf.backend_tokenizer if _decodes_in_backend(hf) else None,
+    )
+
+
+def _is_fast(hf: Any) -> bool:
+    return isinstance(hf, import_transformers().PreTrainedTokenizerFast)
+
+
+def _special_token_ids(hf: Any) -> frozenset[int]:
+    """Return what decoding drops: it goes by the token's flag, not by its role."""
+    if not _is_fast(hf):
+        return frozenset(hf.all_special_ids)
+    added = hf.added_tokens_decoder.items()
+    return frozenset(token_id for token_id, token in added if token.special)
+
+
+def _decodes_in_backend(hf: Any) -> bool:
+    """Tell whether `hf.decode` does nothing beyond what its backend does."""
+    if not _is_fast(hf):
+        return False
+    fast = import_transformers().PreTrainedTokenizerFast
+    if type(hf).decode is not fast.decode or type(hf)._decode is not fast._decode:
+        return False
+    return not hf.clean_up_tokenization_spaces
