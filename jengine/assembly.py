@@ -1,0 +1,144 @@
+"""Puts an engine together from a config: checkpoint, tokenizer, model, pool, parts."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jengine.checkpoint import Checkpoint, open_checkpoint
+from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
+from jengine.core.scheduler import Scheduler
+from jengine.engine import LLMEngine
+from jengine.errors import CheckpointError, ConfigError
+from jengine.input_processor import InputLimits, InputProcessor, find_end_tokens
+from jengine.output_processor import OutputProcessor
+from jengine.runner.build import build_runner, default_device, read_config
+from jengine.runner.runner import ModelRunner
+from jengine.text.tokenizer import Tokenizer, load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Assembled(NamedTuple):
+    """A new engine and what its front door needs besides.
+
+    Attributes:
+      engine: ready for requests.
+      config: what was decided.
+      generation_config: the default sampling values in force, as a dict.
+    """
+
+    engine: LLMEngine
+    config: ResolvedConfig
+    generation_config: dict[str, Any]
+
+
+def assemble(config: EngineConfig) -> Assembled:
+    """Load a model and build an engine for it.
+
+    Raises:
+      ConfigError: options that contradict each other, the model or the memory.
+      CheckpointError: the checkpoint cannot be used.
+      UnsupportedError: jengine cannot run this model.
+    """
+    checkpoint = open_checkpoint(
+        config.model,
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+    )
+    model_config = read_config(checkpoint)
+    device = default_device()
+    resolved = resolve(
+        config,
+        ModelLimits(
+            vocab_size=model_config.vocab_size,
+            max_position_embeddings=model_config.max_position_embeddings,
+            dtype=model_config.dtype,
+            platform=device.platform,
+        ),
+    )
+    generation_config = _generation_config(config, checkpoint)
+    tokenizer = _load_tokenizer(config, checkpoint)
+    runner = build_runner(checkpoint, model_config, resolved, device)
+    engine = _connect(resolved, runner, tokenizer, checkpoint)
+    if resolved.warmup:
+        runner.warm_up()
+    return Assembled(engine, resolved, generation_config)
+
+
+def _connect(
+    resolved: ResolvedConfig,
+    runner: ModelRunner,
+    tokenizer: Tokenizer | None,
+    checkpoint: Checkpoint,
+) -> LLMEngine:
+    scheduler = Scheduler(
+        num_blocks=runner.limits.num_blocks,
+        block_size=resolved.block_size,
+        token_budget=resolved.max_num_batched_tokens,
+        max_num_seqs=resolved.max_num_seqs,
+        enable_prefix_caching=resolved.enable_prefix_caching,
+        enable_chunked_prefill=resolved.enable_chunked_prefill,
+        long_prefill_token_threshold=resolved.long_prefill_token_threshold,
+        policy=resolved.scheduling_policy,
+    )
+    limits = InputLimits(
+        vocab_size=resolved.vocab_size,
+        max_model_len=runner.limits.max_model_len,
+        max_sequence_tokens=scheduler.max_sequence_tokens,
+        max_logprobs=resolved.max_logprobs,
+        seed=resolved.seed,
+    )
+    end_tokens = find_end_tokens(
+        checkpoint.config,
+        checkpoint.generation_config,
+        None if tokenizer is None else tokenizer.eos_token_id,
+    )
+    return LLMEngine(
+        scheduler,
+        runner,
+        InputProcessor(limits, end_tokens, tokenizer),
+        OutputProcessor(tokenizer),
+        tokenizer=tokenizer,
+        async_scheduling=resolved.async_scheduling,
+    )
+
+
+def _load_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer | None:
+    if config.skip_tokenizer_init:
+        return None
+    own = config.tokenizer is None
+    return load_tokenizer(
+        checkpoint.tokenizer_path if own else config.tokenizer,
+        gguf_file=checkpoint.gguf_file if own else None,
+        mode=config.tokenizer_mode,
+        revision=None if own else config.tokenizer_revision,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _generation_config(
+    config: EngineConfig, checkpoint: Checkpoint
+) -> dict[str, Any]:
+    """Find the default sampling values: a checkpoint's, a folder's, or none."""
+    found: Mapping[str, Any] = {}
+    if config.generation_config == "auto":
+        found = checkpoint.generation_config
+    elif config.generation_config != "vllm":
+        found = _read_generation_config(Path(config.generation_config))
+    return {**found, **config.override_generation_config}
+
+
+def _read_generation_config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "generation_config.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            "generation_config",
+            str(folder),
+            "'auto', 'vllm', or a folder that holds generation_config.json",
+        ) from None
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error

@@ -1,0 +1,190 @@
+"""From what a user asks to a request that the scheduler takes.
+
+Everything is checked here, before anything is queued: a bad prompt or parameter
+raises and costs nothing else.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jengine.core.plan import SamplingOptions
+from jengine.core.request import Request
+from jengine.errors import PromptError
+from jengine.prompts import ParsedPrompt, check_token_ids
+from jengine.sampling_params import SamplingParams, check_with_model
+from jengine.text.tokenizer import Tokenizer
+
+
+class EndTokens(NamedTuple):
+    """The ids that end an output unless it ignores them.
+
+    Attributes:
+      main: the end-of-sequence id, which gives no stop reason; None if unknown.
+      others: further ids, each its own stop reason.
+    """
+
+    main: int | None
+    others: frozenset[int]
+
+    @property
+    def all(self) -> frozenset[int]:
+        """Every id of the two."""
+        return self.others if self.main is None else self.others | {self.main}
+
+
+class InputLimits(NamedTuple):
+    """What requests are checked against.
+
+    Attributes:
+      vocab_size: number of logits.
+      max_model_len: most tokens of prompt and output together, as configured.
+      max_sequence_tokens: the same, as the KV pool allows.
+      max_logprobs: most alternatives of a token; -1 for no cap.
+      seed: requests without a seed draw theirs from this one.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    max_sequence_tokens: int
+    max_logprobs: int
+    seed: int
+
+
+class InputProcessor:
+    """Checks and tokenises; numbers the requests that it makes."""
+
+    def __init__(
+        self, limits: InputLimits, end_tokens: EndTokens, tokenizer: Tokenizer | None
+    ) -> None:
+        """Make a processor.
+
+        Args:
+          limits: what requests are checked against.
+          end_tokens: the model's own end ids.
+          tokenizer: turns text into ids; without it prompts must be ids.
+        """
+        self._limits = limits
+        self._end_tokens = end_tokens
+        self._tokenizer = tokenizer
+        self._num_made = 0
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Most tokens that prompt and output of one request may have."""
+        return min(self._limits.max_model_len, self._limits.max_sequence_tokens)
+
+    def tokenize(self, prompt: ParsedPrompt, field: str = "prompt") -> tuple[int, ...]:
+        """Return a prompt's ids, checked against the limits.
+
+        Raises:
+          PromptError: no token, too many, an unknown id, or text without a
+            tokenizer.
+        """
+        ids = prompt.token_ids
+        if ids is None:
+            if self._tokenizer is None:
+                raise PromptError(
+                    field, prompt.text, "token ids, since no tokenizer is loaded"
+                )
+            ids = tuple(self._tokenizer.encode(prompt.text or ""))
+        check_token_ids(
+            ids, self._limits.vocab_size - 1, self.max_total_tokens, field=field
+        )
+        return ids
+
+    def check_params(self, params: SamplingParams) -> None:
+        """Check parameters against the model.
+
+        Raises:
+          SamplingParamsError: they do not suit it.
+        """
+        check_with_model(
+            params,
+            vocab_size=self._limits.vocab_size,
+            max_logprobs=self._limits.max_logprobs,
+            has_tokenizer=self._tokenizer is not None,
+        )
+
+    def make_request(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> Request:
+        """Make a request of checked ids and parameters."""
+        number = self._num_made
+        self._num_made += 1
+        most = self.max_total_tokens
+        if params.max_tokens is not None:
+            most = min(most, len(token_ids) + params.max_tokens)
+        own_stops = frozenset(params.stop_token_ids)
+        ends = EndTokens(None, frozenset()) if params.ignore_eos else self._end_tokens
+        return Request(
+            request_id,
+            token_ids,
+            max_total_tokens=most,
+            options=self._options(params, len(token_ids), number),
+            eos_token_id=ends.main,
+            stop_token_ids=own_stops | ends.others,
+            priority=priority,
+            arrival=number,
+            cache_salt=cache_salt,
+        )
+
+    def _options(
+        self, params: SamplingParams, num_prompt_tokens: int, number: int
+    ) -> SamplingOptions:
+        seed = params.seed
+        # An end id is masked before min_tokens even where it would be ignored.
+        stop_ids = self._end_tokens.all | frozenset(params.stop_token_ids)
+        wanted = params.logprobs
+        return SamplingOptions(
+            temperature=params.temperature,
+            top_k=max(0, params.top_k),
+            top_p=params.top_p,
+            min_p=params.min_p,
+            seed=request_seed(self._limits.seed, number) if seed is None else seed,
+            num_logprobs=self._limits.vocab_size if wanted == -1 else wanted,
+            stops_from=num_prompt_tokens + params.min_tokens,
+            stop_ids=tuple(sorted(stop_ids)) if params.min_tokens else (),
+        )
+
+
+def request_seed(engine_seed: int, number: int) -> int:
+    """Return the 64-bit seed of the engine's n-th request that brings none."""
+    digest = hashlib.sha256(f"{engine_seed}:{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def find_end_tokens(
+    config: Mapping[str, Any],
+    generation_config: Mapping[str, Any],
+    tokenizer_eos: int | None,
+) -> EndTokens:
+    """Collect the ids that end an output.
+
+    The main one is the tokenizer's, else the first that the files name.
+    generation_config.json wins over config.json, which fills in where it is silent.
+
+    Args:
+      config: what config.json holds.
+      generation_config: what generation_config.json holds.
+      tokenizer_eos: the tokenizer's end-of-sequence id.
+    """
+    named = _as_ids(generation_config.get("eos_token_id"))
+    named = named or _as_ids(config.get("eos_token_id"))
+    if tokenizer_eos is not None:
+        main = tokenizer_eos
+    else:
+        main = named[0] if named else None
+    return EndTokens(main, frozenset(named) - {main})
+
+
+def _as_ids(value: int | Sequence[int] | None) -> list[int]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, int) else list(value)

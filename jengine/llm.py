@@ -1,0 +1,273 @@
+"""`LLM`: the offline front door; prompts in, outputs out, in the order of the prompts."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from jengine.assembly import assemble
+from jengine.config import EngineConfig
+from jengine.core.stats import SchedulerStats
+from jengine.errors import InvalidValueError, PromptError, UnsupportedError
+from jengine.outputs import RequestOutput
+from jengine.prompts import ParsedPrompt, parse_prompts
+from jengine.sampling_params import RequestOutputKind, SamplingParams
+from jengine.text.chat import read_chat_template, render
+
+# vLLM's methods that have no meaning here or are not built; asking says so.
+_UNBUILT_METHODS = frozenset(
+    {"beam_search", "classify", "embed", "encode", "reward", "score", "sleep"}
+)
+
+
+class LLM:
+    """A model ready to generate, with vLLM's interface.
+
+    >>> from jengine.testing.demo import write_demo_checkpoint
+    >>> import tempfile
+    >>> llm = LLM(write_demo_checkpoint(tempfile.mkdtemp()))
+    >>> output, = llm.generate("Once", SamplingParams(temperature=0), use_tqdm=False)
+    >>> len(output.outputs[0].token_ids)
+    16
+
+    Attributes:
+      llm_engine: the engine, for those who step it themselves.
+    """
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        """Load a model.
+
+        Args:
+          model: folder or .gguf file of a checkpoint, or its name on the hub.
+          **options: see `EngineConfig`.
+
+        Raises:
+          ConfigError: an option is unknown or not allowed.
+          CheckpointError: the checkpoint cannot be used.
+          UnsupportedError: jengine cannot do what is asked yet.
+        """
+        config = EngineConfig.from_options(model, options)
+        self.llm_engine, self.config, self._generation_config = assemble(config)
+        template = config.chat_template
+        self._chat_template = None if template is None else read_chat_template(template)
+        self._numbers = itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        """Explain the methods of vLLM that are missing."""
+        if name in _UNBUILT_METHODS:
+            raise UnsupportedError(f"LLM.{name} is not supported; use generate or chat")
+        raise AttributeError(f"LLM has no attribute {name!r}")
+
+    @property
+    def stats(self) -> SchedulerStats:
+        """What has been scheduled, cached and preempted, and what is in use now."""
+        return self.llm_engine.stats
+
+    def generate(
+        self,
+        prompts: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts.
+
+        Everything is checked before anything runs. If the call breaks off, its
+        requests are gone and the engine can be used again.
+
+        Args:
+          prompts: text, token ids or a dict with either; one, or a list of them.
+          sampling_params: for all prompts, or one for each; None takes the model's
+            own defaults.
+          use_tqdm: whether to show progress, or what to show it with.
+          lora_request: as in vLLM; only None.
+          priority: of each prompt, under the priority policy; smaller is sooner.
+
+        Returns:
+          One output for each prompt, in their order.
+
+        Raises:
+          PromptError: a prompt cannot be run.
+          SamplingParamsError: parameters do not suit the model.
+          InvalidValueError: lists of different lengths.
+        """
+        _refuse_lora(lora_request)
+        inputs = self.llm_engine.inputs
+        parsed = parse_prompts(prompts)
+        ids = [
+            inputs.tokenize(prompt, f"prompts[{i}]" if len(parsed) > 1 else "prompt")
+            for i, prompt in enumerate(parsed)
+        ]
+        return self._run(parsed, ids, sampling_params, priority, use_tqdm)
+
+    def chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
+        chat_template: str | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: list[Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer conversations, written out with the model's chat template.
+
+        Args:
+          messages: one conversation (a list of messages) or a list of them.
+          sampling_params: as for `generate`.
+          use_tqdm: as for `generate`.
+          lora_request: as in vLLM; only None.
+          chat_template: another template, as text or as a file's path.
+          add_generation_prompt: whether to open the assistant's turn.
+          continue_final_message: whether to go on with the last message instead.
+          tools: functions that the template may offer to the model.
+          chat_template_kwargs: further variables for the template.
+          priority: as for `generate`.
+
+        Raises:
+          ChatTemplateError: the conversation cannot be written out.
+        """
+        _refuse_lora(lora_request)
+        tokenizer = self.llm_engine.tokenizer
+        if tokenizer is None:
+            raise PromptError("messages", messages, "nothing without a tokenizer")
+        template = self._chat_template
+        if chat_template is not None:
+            template = read_chat_template(chat_template)
+        inputs = self.llm_engine.inputs
+        prompts: list[ParsedPrompt] = []
+        for conversation in _conversations(messages):
+            ids = render(
+                tokenizer,
+                conversation,
+                chat_template=template,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                tools=tools,
+                template_kwargs=chat_template_kwargs,
+            )
+            text = tokenizer.decode(ids, skip_special_tokens=False)
+            prompts.append(ParsedPrompt(text, tuple(ids)))
+        checked = [inputs.tokenize(prompt, "conversation") for prompt in prompts]
+        return self._run(prompts, checked, sampling_params, priority, use_tqdm)
+
+    def get_tokenizer(self) -> Any:
+        """Return the Hugging Face tokenizer; None if none was loaded."""
+        tokenizer = self.llm_engine.tokenizer
+        return None if tokenizer is None else tokenizer.hf
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Return what the model's generation config proposes."""
+        return SamplingParams.from_generation_config(self._generation_config)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks; refused (False) while any request runs."""
+        return self.llm_engine.reset_prefix_cache()
+
+    def _run(
+        self,
+        prompts: Sequence[ParsedPrompt],
+        token_ids: Sequence[Sequence[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        priority: Sequence[int] | None,
+        use_tqdm: bool | Callable[..., Any],
+    ) -> list[RequestOutput]:
+        params = self._params_for(sampling_params, len(prompts))
+        priorities = _per_prompt("priority", priority, len(prompts)) or [0] * len(params)
+        request_ids = [str(next(self._numbers)) for _ in prompts]
+        try:
+            for request in zip(
+                request_ids, prompts, token_ids, params, priorities, strict=True
+            ):
+                self.llm_engine.queue(*request)
+            return self._finish(request_ids, use_tqdm)
+        except BaseException:
+            self.llm_engine.abort_request(request_ids)
+            raise
+
+    def _params_for(
+        self, given: SamplingParams | Sequence[SamplingParams] | None, count: int
+    ) -> list[SamplingParams]:
+        """Return one checked set of parameters for each prompt."""
+        if given is None:
+            given = self.get_default_sampling_params()
+        if isinstance(given, SamplingParams):
+            given = [given] * count
+        listed = _per_prompt("sampling_params", given, count) or []
+        for params in set(listed):
+            self.llm_engine.inputs.check_params(params)
+        final = RequestOutputKind.FINAL_ONLY
+        return [dataclasses.replace(params, output_kind=final) for params in listed]
+
+    def _finish(
+        self, request_ids: Sequence[str], use_tqdm: bool | Callable[..., Any]
+    ) -> list[RequestOutput]:
+        """Step until these requests have finished; keep others' outputs for them."""
+        found: dict[str, RequestOutput] = {}
+        wanted = set(request_ids)
+        foreign: list[RequestOutput] = []
+        progress = _progress(use_tqdm, len(request_ids))
+        try:
+            while len(found) < len(wanted):
+                for output in self.llm_engine.step():
+                    if output.request_id not in wanted:
+                        foreign.append(output)
+                    elif output.finished:
+                        found[output.request_id] = output
+                        _advance(progress, found.values())
+        finally:
+            self.llm_engine.put_back(foreign)
+            if progress is not None:
+                progress.close()
+        return [found[request_id] for request_id in request_ids]
+
+
+def _per_prompt(name: str, values: Any, count: int) -> list[Any] | None:
+    if values is None:
+        return None
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidValueError(name, values, "one for all prompts, or a list")
+    listed = list(values)
+    if len(listed) != count:
+        raise InvalidValueError(
+            f"the length of {name}", len(listed), f"{count}, one for each prompt"
+        )
+    return listed
+
+
+def _conversations(messages: Any) -> list[Any]:
+    """Tell a list of conversations from a single one, which is a list of dicts."""
+    is_list = isinstance(messages, list | tuple)
+    if is_list and messages and all(isinstance(m, list | tuple) for m in messages):
+        return list(messages)
+    return [messages]
+
+
+def _refuse_lora(lora_request: object) -> None:
+    if lora_request is not None:
+        raise UnsupportedError("lora_request is not supported yet; leave it at None")
+
+
+def _progress(use_tqdm: bool | Callable[..., Any], total: int) -> Any:
+    if not use_tqdm:
+        return None
+    make = use_tqdm if callable(use_tqdm) else tqdm
+    return make(total=total, desc="Processed prompts", dynamic_ncols=True)
+
+
+def _advance(progress: Any, outputs: Iterable[RequestOutput]) -> None:
+    if progress is None:
+        return
+    progress.update(1)
+    if hasattr(progress, "set_postfix_str") and progress.format_dict["elapsed"]:
+        elapsed = progress.format_dict["elapsed"]
+        made = sum(len(o.outputs[0].token_ids) for o in outputs)
+        progress.set_postfix_str(f"output: {made / elapsed:.1f} tokens/s", refresh=False)
