@@ -32,6 +32,7 @@ from jengine.cli_output import (
     format_logprobs,
     format_run,
 )
+from jengine.config import EngineConfig
 from jengine.outputs import RequestOutput
 from jengine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -117,12 +118,14 @@ def _add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 def _run(flags: argparse.Namespace) -> int:
     texts = _read_prompts(flags)
-    given = take_sampling(flags)
-    _check_before_loading(given)
+    given, options = take_sampling(flags), take_engine(flags)
+    _check_before_loading(given, options)
     with _model_path(flags.model) as model:
-        llm = _load(model, take_engine(flags))
+        llm = _load(model, options)
         params = _make_params(llm, given)
-        prompts = _render_chats(llm, texts) if flags.chat else texts
+        prompts: Sequence[Any] = texts
+        if flags.chat:
+            prompts = _render_chats(llm, texts, options.get("chat_template"))
         started = time.perf_counter()
         totals = stream_answers(llm.llm_engine, prompts, texts, params, sys.stdout)
         seconds = time.perf_counter() - started
@@ -130,10 +133,11 @@ def _run(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _check_before_loading(given: dict[str, Any]) -> None:
+def _check_before_loading(given: dict[str, Any], options: dict[str, Any]) -> None:
     """Refuse bad flags at once: loading a model takes a while."""
     fields: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
     SamplingParams(**(fields | given))
+    EngineConfig.from_options("unknown yet", options)
 
 
 def _read_prompts(flags: argparse.Namespace) -> list[str]:
@@ -188,9 +192,16 @@ def _make_params(llm: Any, given: dict[str, Any]) -> SamplingParams:
     return dataclasses.replace(proposed, output_kind=RequestOutputKind.DELTA, **fields)
 
 
-def _render_chats(llm: Any, texts: Sequence[str]) -> list[Any]:
+def _render_chats(llm: Any, texts: Sequence[str], template: str | None) -> list[Any]:
+    """Turn each text into the ids of a conversation that asks for an answer."""
+    from jengine.text.chat import read_chat_template, render
+
+    tokenizer = llm.llm_engine.tokenizer
+    if tokenizer is None:
+        raise BadInputError("--chat needs a tokenizer: leave out --skip-tokenizer-init")
+    written = None if template is None else read_chat_template(template)
     chats = [[{"role": "user", "content": text}] for text in texts]
-    return list(llm.preprocess_chat(chats))
+    return [render(tokenizer, chat, chat_template=written) for chat in chats]
 
 
 def stream_answers(

@@ -130,10 +130,8 @@ class RequestText:
                 self.request.num_prompt_tokens + len(self.logprobs) :
             ]
             # The sum may lag behind the list by the entry that was being added.
-            self.cumulative_logprob = sum(
-                entry[token].logprob
-                for entry, token in zip(self.logprobs, self.output_ids(), strict=True)
-            )
+            entries = zip(self.logprobs, self.output_ids(), strict=True)
+            self.cumulative_logprob = sum((e[t].logprob for e, t in entries), 0.0)
         self._start_text()
         self.take(None)
 

@@ -6,8 +6,11 @@ and filled piece by piece, so that loading needs little more memory than the res
 """
 
 import dataclasses
+import functools
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import ml_dtypes
@@ -27,6 +30,9 @@ _DTYPES = {
 # head that a tied model does not have.
 _IGNORABLE = re.compile(r"(.*\.)?rotary_emb\.inv_freq|lm_head\.weight")
 _MAX_NAMED = 5  # tensors named in one message
+# Dequantising is numpy arithmetic, which runs in parallel. Few, because each thread
+# adds one parameter to the memory that loading needs.
+_WORKERS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,10 +81,25 @@ def iter_parameters(
     _check_names(checkpoint, targets)
     for target in targets.values():
         _check_shape(checkpoint.tensors, target)
-    return (
-        (path, _fill(checkpoint.tensors, target, wanted))
+    return _ahead(
+        (path, functools.partial(_fill, checkpoint.tensors, target, wanted))
         for path, target in targets.items()
     )
+
+
+def _ahead(
+    jobs: Iterable[tuple[PathT, Callable[[], np.ndarray]]],
+) -> Iterator[tuple[PathT, np.ndarray]]:
+    """Yield the jobs' results in order, working on the next few meanwhile."""
+    pending: deque[tuple[PathT, Future[np.ndarray]]] = deque()
+    with ThreadPoolExecutor(_WORKERS, "jengine-load") as pool:
+        for path, job in jobs:
+            pending.append((path, pool.submit(job)))
+            if len(pending) > _WORKERS:
+                done, future = pending.popleft()
+                yield done, future.result()
+        for done, future in pending:
+            yield done, future.result()
 
 
 def _check_names(checkpoint: Checkpoint, targets: Mapping[PathT, Target]) -> None:

@@ -24,7 +24,7 @@ from jengine.checkpoint.safetensors_reader import (
 )
 from jengine.errors import CheckpointError
 
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _EMBED, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -56,10 +56,10 @@ def open_checkpoint(
     path = Path(name)
     if path.is_file():
         return _open_gguf(path)
-    if not path.exists():
+    if not name or not path.exists():
         if not _HUB_NAME.fullmatch(name):
             raise CheckpointError(
-                f"{name}: no such file or folder, nor can it be a name on the "
+                f"{name!r}: no such file or folder, nor can it be a name on the "
                 "Hugging Face hub; give the path of a folder with config.json, of a "
                 ".gguf file, or a name such as owner/model"
             )

@@ -111,6 +111,14 @@ class CacheManager:
         del self._tables[request.request_id], self._num_registered[request.request_id]
         request.num_slots = 0
 
+    def empty_copy(self) -> "CacheManager":
+        """Return a manager of the same sizes, on a new pool."""
+        return CacheManager(
+            num_blocks=self.pool.num_blocks,
+            block_size=self.block_size,
+            enable_prefix_caching=self.enable_prefix_caching,
+        )
+
     def check_invariants(self) -> None:
         """Assert the pool's invariants against the tables that exist."""
         self.pool.check_invariants(self._tables.values())

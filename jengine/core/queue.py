@@ -3,7 +3,7 @@
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jengine.core.request import Request
 
@@ -13,6 +13,7 @@ def priority_key(request: Request) -> tuple[int, int, str]:
     return request.priority, request.arrival, request.request_id
 
 
+@runtime_checkable
 class WaitingQueue(Protocol):
     """Requests that wait for admission, in the policy's order."""
 

@@ -6,26 +6,23 @@ A plan may be made while the previous step still runs: its sampled tokens are
 then expected but not known, and rows carry them over on the device.
 """
 
-import bisect
 import dataclasses
 from collections.abc import Iterable
 
 from jengine.core.cache_manager import CacheManager
 from jengine.core.events import TokenEvent
 from jengine.core.plan import ScheduledRequest, StepPlan, StepResult
-from jengine.core.queue import FcfsQueue, PriorityQueue, WaitingQueue, priority_key
-from jengine.core.request import FinishReason, Request, RequestStatus
+from jengine.core.request import FinishReason, Request
+from jengine.core.request_table import RequestTable
 from jengine.core.rows import schedule_row
 from jengine.core.stats import SchedulerCounters, SchedulerStats
-from jengine.core.stop import check_stop
-
 
 # A named tuple's own constructor costs three times as much.
 _new_tuple = tuple.__new__
 
 
 class Scheduler:
-    """Queues, policy and token budget; commands happen whole or not at all."""
+    """Policy and token budget; commands happen whole or not at all."""
 
     def __init__(
         self,
@@ -63,36 +60,36 @@ class Scheduler:
                 "1 <= max_num_seqs <= budget is needed, so that each running "
                 "request can run one token in each step"
             )
+        if block_size < 1 or long_prefill_token_threshold < 0:
+            raise ValueError(
+                f"block_size is {block_size} and long_prefill_token_threshold "
+                f"{long_prefill_token_threshold}; use at least 1 and 0"
+            )
         if policy not in ("fcfs", "priority"):
             raise ValueError(f"policy is {policy!r}; use 'fcfs' or 'priority'")
         self._token_budget = token_budget
-        self._max_num_seqs = max_num_seqs
         self._chunked = enable_chunked_prefill
         self._most_tokens_a_row = long_prefill_token_threshold or token_budget
-        self._by_priority = policy == "priority"
-        self._cache = CacheManager(
+        cache = CacheManager(
             num_blocks=num_blocks,
             block_size=block_size,
             enable_prefix_caching=enable_prefix_caching,
         )
-        self._requests: dict[str, Request] = {}
-        self._waiting: WaitingQueue = self._new_queue()
-        self._running: list[Request] = []
-        self._free_seats = list(range(max_num_seqs - 1, -1, -1))
-        self._finished_ids: list[str] = []
-        self._preempted_ids: list[str] = []
+        self._table = RequestTable(
+            cache, max_num_seqs=max_num_seqs, by_priority=policy == "priority"
+        )
         self._next_step = 0
         self._counters = SchedulerCounters()
 
     @property
     def num_unfinished(self) -> int:
         """Requests that wait or run."""
-        return len(self._requests)
+        return len(self._table.requests)
 
     @property
     def request_ids(self) -> tuple[str, ...]:
         """Ids of the requests that wait or run."""
-        return tuple(self._requests)
+        return tuple(self._table.requests)
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -100,16 +97,17 @@ class Scheduler:
 
         The last token of a sequence is sampled but never run, so it needs no slot.
         """
-        return self._cache.pool.num_usable * self._cache.block_size + 1
+        cache = self._table.cache
+        return cache.pool.num_usable * cache.block_size + 1
 
     @property
     def stats(self) -> SchedulerStats:
         """Counters and gauges of this moment."""
-        pool = self._cache.pool
+        pool = self._table.cache.pool
         return SchedulerStats(
             **dataclasses.asdict(self._counters),
-            num_running=len(self._running),
-            num_waiting=len(self._waiting),
+            num_running=len(self._table.running),
+            num_waiting=len(self._table.waiting),
             num_blocks_in_use=pool.num_in_use,
             num_blocks_cached=pool.num_cached,
             num_blocks=pool.num_usable,
@@ -117,7 +115,7 @@ class Scheduler:
 
     def get(self, request_id: str) -> Request | None:
         """Return a live request."""
-        return self._requests.get(request_id)
+        return self._table.requests.get(request_id)
 
     def add(self, request: Request) -> None:
         """Let a request wait for admission.
@@ -125,7 +123,7 @@ class Scheduler:
         Raises:
           ValueError: a live request has this id, or this one could never fit.
         """
-        if request.request_id in self._requests:
+        if request.request_id in self._table.requests:
             raise ValueError(f"request id {request.request_id!r} is in use")
         if request.max_total_tokens > self.max_sequence_tokens:
             raise ValueError(
@@ -133,8 +131,7 @@ class Scheduler:
                 f"{request.max_total_tokens} tokens and the KV pool holds "
                 f"{self.max_sequence_tokens}; ask for fewer tokens or use more blocks"
             )
-        self._requests[request.request_id] = request
-        self._waiting.push(request)
+        self._table.add(request)
 
     def finish(
         self,
@@ -149,17 +146,11 @@ class Scheduler:
         Returns:
           The requests that this call ended.
         """
-        ended: list[Request] = []
-        for request_id in request_ids:
-            request = self._requests.get(request_id)
-            if request is None:
-                continue
-            if request.status is RequestStatus.RUNNING:
-                self._running.remove(request)
-            else:
-                self._waiting.remove(request)
-            self._end(request, reason, stop_reason)
-            ended.append(request)
+        found = [self._table.requests.get(i) for i in dict.fromkeys(request_ids)]
+        ended = [request for request in found if request is not None]
+        for request in ended:
+            self._table.end(request, reason, stop_reason)
+        self._table.sweep()
         return ended
 
     def schedule(self) -> StepPlan:
@@ -171,19 +162,20 @@ class Scheduler:
         """
         rows: list[ScheduledRequest] = []
         long_rows: list[ScheduledRequest] = []
+        table = self._table
         budget = self._continue_running(rows, long_rows, self._token_budget)
-        if not self._preempted_ids:
+        if not table.preempted_ids:  # or the victims would come straight back
             budget = self._admit_waiting(rows, long_rows, budget)
         plan = StepPlan(
             step=self._next_step,
             rows=(*rows, *long_rows),
             num_single_token_rows=len(rows),
             num_tokens=self._token_budget - budget,
-            finished_ids=tuple(self._finished_ids),
-            preempted_ids=tuple(self._preempted_ids),
+            finished_ids=tuple(table.finished_ids),
+            preempted_ids=tuple(table.preempted_ids),
         )
-        self._finished_ids.clear()
-        self._preempted_ids.clear()
+        table.finished_ids.clear()
+        table.preempted_ids.clear()
         self._next_step += 1
         self._counters.num_steps += bool(plan.rows)
         self._counters.num_scheduled_tokens += plan.num_tokens
@@ -196,7 +188,8 @@ class Scheduler:
           One event for each request that got a token or failed, in row order.
         """
         events: list[TokenEvent] = []
-        step, requests, logprobs = plan.step, self._requests, result.logprobs
+        table, requests, step = self._table, self._table.requests, plan.step
+        logprobs = result.logprobs
         ended = False
         for index, (row, ids) in enumerate(zip(plan.rows, result.sampled, strict=True)):
             request = requests.get(row[0])
@@ -209,67 +202,32 @@ class Scheduler:
             row_logprobs = logprobs[index] if logprobs else None
             events.append(_new_tuple(TokenEvent, (request, ids, row_logprobs)))
             if ids[-1] in request.ending_ids or len(known) >= request.max_total_tokens:
-                ended |= self._end_if_stopped(request)
+                ended |= table.end_if_stopped(request)
         if result.failed_rows:
             events += self._fail_rows(plan, result.failed_rows)
             ended = True
         if ended:
-            self._running = [r for r in self._running if not r.is_finished]
+            table.sweep()
         return events
 
     def rewind(self) -> list[Request]:
         """Start every live request over, with its known tokens, on a new pool.
 
-        For use after a step that broke off anywhere: whatever it did to the
-        pool, the seats or the prefix index is forgotten.
+        For use after a step that broke off anywhere: whatever it did to the pool,
+        the seats or the prefix index is forgotten.
 
         Returns:
           The requests that the broken step ended without saying so.
         """
-        self._cache = CacheManager(
-            num_blocks=self._cache.pool.num_blocks,
-            block_size=self._cache.block_size,
-            enable_prefix_caching=self._cache.enable_prefix_caching,
-        )
-        self._waiting = self._new_queue()
-        self._running = []
-        self._free_seats = list(range(self._max_num_seqs - 1, -1, -1))
-        self._preempted_ids.clear()
-        ended: list[Request] = []
-        for request in sorted(self._requests.values(), key=lambda r: r.arrival):
-            if not request.is_finished:
-                request.rewind()
-                self._waiting.push(request)
-                if not self._end_if_stopped(request):
-                    continue
-            self._requests.pop(request.request_id, None)
-            ended.append(request)
-        return ended
+        return self._table.rewind()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any block is in use."""
-        return self._cache.pool.forget_all()
+        return self._table.cache.pool.forget_all()
 
     def check_invariants(self) -> None:
         """Assert what must hold between any two calls."""
-        self._cache.check_invariants()
-        seats = [r.seat for r in self._running]
-        assert len(seats) <= self._max_num_seqs
-        assert sorted([*seats, *self._free_seats]) == list(range(self._max_num_seqs))
-        queued = [*self._running, *self._waiting]
-        assert sorted(r.request_id for r in queued) == sorted(self._requests)
-        for request in self._running:
-            assert request.status is RequestStatus.RUNNING
-            table = self._cache.table(request.request_id)
-            assert request.num_slots == len(table) * self._cache.block_size
-            assert request.num_computed_tokens <= request.num_slots
-            assert request.num_computed_tokens <= request.num_expected_tokens
-        for request in self._waiting:
-            assert not self._cache.table(request.request_id)
-            assert request.num_computed_tokens == 0
-
-    def _new_queue(self) -> WaitingQueue:
-        return PriorityQueue() if self._by_priority else FcfsQueue()
+        self._table.check_invariants()
 
     def _continue_running(
         self,
@@ -287,8 +245,11 @@ class Scheduler:
         Returns:
           What is left of the budget.
         """
-        running, most = self._running, self._most_tokens_a_row
-        step = self._next_step
+        running, most, step = (
+            self._table.running,
+            self._most_tokens_a_row,
+            self._next_step,
+        )
         index = 0
         while index < len(running):
             request = running[index]
@@ -320,13 +281,12 @@ class Scheduler:
           The added blocks, or None when the request itself was the last one.
         """
         needed = request.num_computed_tokens + count
-        added = self._cache.extend(request, needed)
+        added = self._table.cache.extend(request, needed)
         while added is None:
-            victim = self._running.pop()
-            self._preempt(victim)
-            if victim is request:
+            self._counters.num_preemptions += 1
+            if self._table.preempt_last() is request:
                 return None
-            added = self._cache.extend(request, needed)
+            added = self._table.cache.extend(request, needed)
         return added
 
     def _admit_waiting(
@@ -343,9 +303,9 @@ class Scheduler:
         Returns:
           What is left of the budget.
         """
-        waiting, cache = self._waiting, self._cache
-        while budget and self._free_seats and len(waiting):
-            request = waiting.peek()
+        table, cache = self._table, self._table.cache
+        while budget and table.has_free_seat and len(table.waiting):
+            request = table.waiting.peek()
             if request.in_flight:
                 break
             prefix = cache.find_prefix(request)
@@ -356,34 +316,21 @@ class Scheduler:
             if not cache.fits(len(request.token_ids), prefix):
                 break
             count = min(count, budget)
-            table = cache.admit(request, prefix, num_cached + count)
-            self._start(request, num_cached)
+            block_ids = cache.admit(request, prefix, num_cached + count)
+            self._count_lookup(request, num_cached)
+            table.start(request, num_cached)
             row = schedule_row(
-                request, count, table, step=self._next_step, is_admission=True
+                request, count, block_ids, step=self._next_step, is_admission=True
             )
             (rows if count == 1 else long_rows).append(row)
             budget -= count
         return budget
 
-    def _start(self, request: Request, num_cached: int) -> None:
-        self._waiting.remove(request)
+    def _count_lookup(self, request: Request, num_cached: int) -> None:
+        """Count a prefix lookup at first admission, not when resumed."""
         if request.num_cached_tokens is None:
             self._counters.prefix_cache_queries += request.num_prompt_tokens
             self._counters.prefix_cache_hits += num_cached
-        request.admit(self._free_seats.pop(), num_cached)
-        if self._by_priority:
-            bisect.insort(self._running, request, key=priority_key)
-        else:
-            self._running.append(request)
-
-    def _preempt(self, victim: Request) -> None:
-        self._cache.release(victim)
-        assert victim.seat is not None
-        self._free_seats.append(victim.seat)
-        victim.preempt()
-        self._waiting.push_front(victim)
-        self._preempted_ids.append(victim.request_id)
-        self._counters.num_preemptions += 1
 
     def _fail_rows(
         self, plan: StepPlan, failed_rows: Iterable[int]
@@ -391,32 +338,8 @@ class Scheduler:
         """End the requests whose logits were not numbers."""
         events: list[TokenEvent] = []
         for index in failed_rows:
-            request = self._requests.get(plan.rows[index].request_id)
+            request = self._table.requests.get(plan.rows[index].request_id)
             if request is not None and request.is_awaiting(plan.step):
-                self._end_in_place(request, FinishReason.ERROR, None)
+                self._table.end(request, FinishReason.ERROR, None)
                 events.append(TokenEvent(request, (), None))
         return events
-
-    def _end_if_stopped(self, request: Request) -> bool:
-        stop = check_stop(request)
-        if stop is not None:
-            self._end_in_place(request, *stop)
-        return stop is not None
-
-    def _end_in_place(
-        self, request: Request, reason: FinishReason, stop_reason: int | None
-    ) -> None:
-        """End a request that a step in flight ran; `running` is swept later."""
-        if request.status is not RequestStatus.RUNNING:
-            self._waiting.remove(request)
-        self._end(request, reason, stop_reason)
-
-    def _end(
-        self, request: Request, reason: FinishReason, stop_reason: int | str | None
-    ) -> None:
-        self._cache.release(request)
-        if request.seat is not None:
-            self._free_seats.append(request.seat)
-        request.finish(reason, stop_reason)
-        del self._requests[request.request_id]
-        self._finished_ids.append(request.request_id)

@@ -6,7 +6,7 @@ inside a template into one kind of error. The template writes the special tokens
 the tokenizer adds none: there is never a second BOS.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,25 +40,27 @@ _PROBE = "8c1f0e"  # text that no template writes by itself
 
 def render(
     tokenizer: Tokenizer,
-    messages: Sequence[Mapping[str, Any]],
+    messages: object,
     *,
     chat_template: str | None = None,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
-    tools: Sequence[Any] | None = None,
+    tools: object = None,
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """Return the token ids of a conversation.
 
     Args:
       tokenizer: encodes the rendered text and brings the template.
-      messages: mappings with "role" and "content", as OpenAI's interface has them. Text
-        parts of a content list are joined by newlines unless the template takes lists.
+      messages: list of mappings with "role" and "content", as OpenAI's interface has
+        them. Text parts of a content list are joined by newlines unless the template
+        takes lists.
       chat_template: a template to use instead, or the name of one of several.
       add_generation_prompt: whether to end with what opens the assistant's turn.
       continue_final_message: whether to leave the last message open, to be continued;
         excludes `add_generation_prompt`.
-      tools: functions offered to the model, as JSON schemas or documented callables.
+      tools: list of functions offered to the model, as JSON schemas or documented
+        callables.
       template_kwargs: further variables of the template.
 
     Raises:
@@ -79,18 +81,19 @@ def render(
 
 def render_text(
     tokenizer: Tokenizer,
-    messages: Sequence[Mapping[str, Any]],
+    messages: object,
     *,
     chat_template: str | None = None,
-    tools: Sequence[Any] | None = None,
+    tools: object = None,
     template_kwargs: Mapping[str, Any] | None = None,
     **options: bool,
 ) -> str:
     """Return the text of a conversation; arguments and errors are those of `render`."""
-    _check_options(options, tools, template_kwargs)
+    _check_options(options, template_kwargs)
+    offered = _check_tools(tools)
     normal = normalise_messages(messages)
-    template = _find_template(tokenizer, chat_template, tools)
-    variables = {"tools": list(tools) if tools else None, **(template_kwargs or {})}
+    template = _find_template(tokenizer, chat_template, offered)
+    variables = {"tools": offered, **(template_kwargs or {})}
     fitted = _fit_contents(tokenizer, template, normal)
     try:
         return _apply(tokenizer, fitted, template, **options, **variables)
@@ -118,17 +121,13 @@ def read_chat_template(value: str) -> str:
 
 
 def _check_options(
-    options: Mapping[str, bool],
-    tools: Sequence[Any] | None,
-    template_kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, bool], template_kwargs: Mapping[str, Any] | None
 ) -> None:
     if options.get("add_generation_prompt") and options.get("continue_final_message"):
         raise ChatTemplateError(
             "add_generation_prompt and continue_final_message exclude each other: pass "
             "add_generation_prompt=False to continue the last message"
         )
-    if tools is not None and not isinstance(tools, list | tuple):
-        raise ChatTemplateError(f"tools must be a list, not {type(tools).__name__}")
     taken = sorted(set(template_kwargs or ()) & set(_RESERVED))
     if taken:
         raise ChatTemplateError(
@@ -137,8 +136,17 @@ def _check_options(
         )
 
 
+def _check_tools(tools: object) -> list[Any] | None:
+    """Return the tools as a list; none are None, which is what templates ask for."""
+    if tools is None:
+        return None
+    if not isinstance(tools, list | tuple):
+        raise ChatTemplateError(f"tools must be a list, not {type(tools).__name__}")
+    return list(tools) or None
+
+
 def _find_template(
-    tokenizer: Tokenizer, chat_template: str | None, tools: Sequence[Any] | None
+    tokenizer: Tokenizer, chat_template: str | None, tools: list[Any] | None
 ) -> str:
     if chat_template is None and not getattr(tokenizer.hf, "chat_template", None):
         raise ChatTemplateError(
@@ -146,7 +154,7 @@ def _find_template(
             "prompt yourself and call generate()"
         )
     try:
-        return tokenizer.hf.get_chat_template(chat_template, list(tools or ()) or None)
+        return tokenizer.hf.get_chat_template(chat_template, tools)
     except ValueError as error:  # several templates, none of them the default
         raise ChatTemplateError(str(error)) from error
 

@@ -124,7 +124,13 @@ def _locate(path: str | Path, gguf_file: str | None, revision: str | None) -> Pa
         return Path(path) / gguf_file
     from huggingface_hub import hf_hub_download
 
-    return Path(hf_hub_download(str(path), gguf_file, revision=revision))
+    try:
+        return Path(hf_hub_download(str(path), gguf_file, revision=revision))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{str(path)!r} is no directory here, and {gguf_file} could not be had from "
+            f"the hub: {error}"
+        ) from error
 
 
 def _build(metadata: Mapping[str, Any], *, name: str) -> Any:

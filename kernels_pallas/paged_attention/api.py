@@ -1,11 +1,15 @@
 """Checks of shapes and choice of the path; the paths themselves never validate."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from kernels_pallas.paged_attention.xla import xla_attention
 
 
+@jax.jit
 def write_kv(
     keys: Float[Array, "N K B D"],
     values: Float[Array, "N K B D"],
@@ -34,6 +38,11 @@ def write_kv(
     )
 
 
+# Compiled on its own only when called alone; inside a model the jit lets all layers
+# share one trace, which makes lowering several times faster.
+@functools.partial(
+    jax.jit, static_argnames=("scale", "sliding_window", "single_token_rows")
+)
 def paged_attention(
     queries: Float[Array, "T H D"],
     keys: Float[Array, "N K B D"],
@@ -65,7 +74,7 @@ def paged_attention(
     Raises:
       ValueError: shapes or dtypes that do not fit together.
     """
-    _check(queries, keys, values, block_tables, query_start_loc, seq_lens)
+    check_shapes(queries, keys, values, block_tables, query_start_loc, seq_lens)
     if sliding_window is not None and sliding_window < 1:
         raise ValueError(f"sliding_window is {sliding_window}; use 1 or more, or None")
     if single_token_rows and queries.shape[0] != seq_lens.shape[0]:
@@ -85,7 +94,19 @@ def paged_attention(
     )
 
 
-def _check(queries, keys, values, block_tables, query_start_loc, seq_lens) -> None:
+def check_shapes(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    block_tables: jax.Array,
+    query_start_loc: jax.Array,
+    seq_lens: jax.Array,
+) -> None:
+    """Refuse arrays that do not fit together, naming the sizes found.
+
+    Raises:
+      ValueError: see `paged_attention` for what fits.
+    """
     if keys.shape != values.shape:
         raise ValueError(f"keys are {keys.shape} and values {values.shape}")
     heads, kv_heads = queries.shape[1], keys.shape[1]

@@ -27,7 +27,7 @@ def start(shape: tuple[int, ...], head_dim: int) -> SoftmaxState:
 
 
 def rescale(
-    state: SoftmaxState, scores: Float[Array, "*Q S"], sees: Bool[Array, "*Q S"]
+    state: SoftmaxState, scores: Float[Array, "*Q S"], sees: Bool[Array, "*#Q S"]
 ) -> tuple[Float[Array, "*Q"], Float[Array, "*Q"], Float[Array, "*Q S"]]:
     """Return the new maximum, the factor on old sums, and the new weights.
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int
 
 
 def row_of_tokens(
-    query_start_loc: Int[Array, " R+1"], num_tokens: int
+    query_start_loc: Int[Array, " edges"], num_tokens: int
 ) -> Int[Array, " T"]:
     """Return the row of each token; padding tokens get the number of rows.
 

@@ -4,7 +4,7 @@ One object owns the write and the attention, because both depend on the cache's
 layout; a model cannot tell one backend from another.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -12,6 +12,7 @@ from models.inputs import StepInputs
 from models.kv_cache import LayerCache
 
 
+@runtime_checkable
 class Attend(Protocol):
     """Write the step's keys and values, then attend over the cache.
 

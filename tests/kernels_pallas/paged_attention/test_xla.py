@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernels_pallas.paged_attention import paged_attention, write_kv
+from kernels_pallas.paged_attention.api import check_shapes
 from kernels_pallas.paged_attention.reference import reference_attention
 
 # (computed before, run now) of each row; rows that run one token come first.
@@ -72,11 +73,13 @@ def _run(function, case, **options):
     )
 
 
+CASES = [(name, None) for name in RAGGED] + [("mixed", w) for w in (1, 20, 1000)]
+
+
 @pytest.mark.parametrize("function", [paged_attention, reference_attention])
-@pytest.mark.parametrize("window", [None, 1, 20, 1000])
-@pytest.mark.parametrize("name", RAGGED)
+@pytest.mark.parametrize(("name", "window"), CASES)
 def test_equals_dense_attention_and_never_reads_what_it_must_not(
-    function, window, name
+    function, name, window
 ):
     case = _case(RAGGED[name])
     options = {"scale": 0.3, "sliding_window": window}
@@ -159,8 +162,13 @@ def test_shapes_that_do_not_fit_are_refused(change, message):
     arrays |= change
     kinds = [jnp.float32] * 3 + [jnp.int32] * 3
     args = [jnp.asarray(arrays[n], k) for n, k in zip(names, kinds, strict=True)]
-    # Without shape names on the signature, which the test suite checks first.
     with pytest.raises(ValueError, match=message):
-        paged_attention.__wrapped__(*args, scale=1.0) if hasattr(
-            paged_attention, "__wrapped__"
-        ) else paged_attention(*args, scale=1.0)
+        check_shapes(*args)
+
+
+def test_options_that_do_not_fit_are_refused():
+    case = _case(RAGGED["one row"])
+    with pytest.raises(ValueError, match="sliding_window is 0"):
+        _run(paged_attention, case, scale=1.0, sliding_window=0)
+    with pytest.raises(ValueError, match="10 queries for 4 rows"):
+        _run(paged_attention, case, scale=1.0, single_token_rows=True)
