@@ -128,8 +128,8 @@ def _locate(path: str | Path, gguf_file: str | None, revision: str | None) -> Pa
         return Path(hf_hub_download(str(path), gguf_file, revision=revision))
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{str(path)!r} is no directory here, and {gguf_file} could not be had from "
-            f"the hub: {error}"
+            f"{str(path)!r} is no directory here, and {gguf_file} is not to be had "
+            f"from the hub: {error}"
         ) from error
 
 

@@ -5,6 +5,9 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float
 
+_LAST_AXES = (((1,), (1,)), ((), ()))  # contract the last axis of both
+_MAX_FEW_ROWS = 64
+
 
 class Linear(nnx.Module):
     """`x @ weight.T + bias`, with parameters that a loader fills."""
@@ -29,6 +32,30 @@ def matmul(x: Float[Array, "T I"], weight: Float[Array, "O I"]) -> Float[Array, 
       The product in the dtype of `x`. float32 inputs are multiplied as float32:
       without saying so an NVIDIA GPU would round them to 10 bits of mantissa.
     """
-    precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    contract_last = (((1,), (1,)), ((), ()))
-    return lax.dot_general(x, weight, contract_last, precision=precision)
+    few_rows = 1 < x.shape[0] <= _MAX_FEW_ROWS
+    cpu = _weight_first if few_rows else _rows_first
+    return lax.platform_dependent(x, weight, cpu=cpu, default=_rows_first)
+
+
+def _rows_first(
+    x: Float[Array, "T I"], weight: Float[Array, "O I"]
+) -> Float[Array, "T O"]:
+    return lax.dot_general(x, weight, _LAST_AXES, precision=_precision(x))
+
+
+def _weight_first(
+    x: Float[Array, "T I"], weight: Float[Array, "O I"]
+) -> Float[Array, "T O"]:
+    """Compute `(weight @ x.T).T`, which XLA:CPU does twice as fast for a few rows.
+
+    A chain of the products of a 135M model, two threads, median ms, rows first
+    against weight first: 2 rows 311 / 160, 8 rows 373 / 186, 16 rows 366 / 167,
+    64 rows 695 / 678, 128 rows 1107 / 1225 (jax 0.10.2 on a busy machine, runs
+    alternating). Without the barrier XLA turns it back into rows first.
+    """
+    out = lax.dot_general(weight, x, _LAST_AXES, precision=_precision(x))  # [O, T]
+    return lax.optimization_barrier(out).T
+
+
+def _precision(x: Float[Array, "T I"]) -> lax.Precision | None:
+    return lax.Precision.HIGHEST if x.dtype == jnp.float32 else None

@@ -1,0 +1,176 @@
+"""The runner: no compile after warm-up, no copy of the cache, one read."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from jengine import SamplingParams
+from jengine.runner.programs import DecodeKey, ForwardKey, SampleKey
+from jengine.runner.sample import SampleMode
+
+
+@pytest.fixture
+def count_compiles():
+    """Counts the programs that XLA compiles, by jax's own events."""
+    events: list[str] = []
+
+    def listen(event, _duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield lambda: len(events)
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture
+def small(f2_dir, make_llm):
+    """An engine with few buckets: rows 1, 2, 4 and tokens 16, 24."""
+    return make_llm(
+        f2_dir,
+        max_num_seqs=4,
+        max_num_batched_tokens=24,
+        num_gpu_blocks_override=24,
+        max_model_len=96,
+        compilation_cache_dir=False,
+    )
+
+
+def _workload(seed):
+    """Prompts and parameters that touch every sampling mode."""
+    rng = np.random.default_rng(seed)
+    prompts = [rng.integers(3, 320, size=n).tolist() for n in rng.integers(1, 60, 14)]
+    choices = [
+        {"temperature": 0},
+        {"temperature": 1},
+        {"temperature": 1, "top_k": 5},
+        {"temperature": 0.7, "top_p": 0.9, "min_p": 0.01},
+        {"temperature": 0, "logprobs": 3},
+        {"temperature": 1, "logprobs": 0, "seed": 3},
+        {"temperature": 1, "min_tokens": 4, "stop_token_ids": [7]},
+    ]
+    params = [
+        SamplingParams(max_tokens=int(rng.integers(1, 20)) + 5, **choices[i % 7])
+        for i in range(14)
+    ]
+    return prompts, params
+
+
+@pytest.mark.slow
+def test_no_workload_compiles_anything_after_warm_up(small, count_compiles):
+    runner = small.llm_engine.runner
+    done = []
+    runner.warm_up(done.append)
+    assert set(done) == set(runner.program_keys())
+    assert runner.num_programs == len(runner.program_keys()) == count_compiles()
+    before = count_compiles()
+    for seed in range(3):
+        small.generate(*_workload(seed), use_tqdm=False)
+        for prompt, params in zip(*_workload(seed + 10), strict=True):
+            small.generate(prompt, params, use_tqdm=False)
+    assert small.stats.num_preemptions > 0
+    assert count_compiles() == before
+
+
+def test_without_warm_up_a_program_is_compiled_once(small, count_compiles):
+    start = count_compiles()
+    small.generate(*_workload(0), use_tqdm=False)
+    after = count_compiles()
+    assert small.llm_engine.runner.num_programs == after - start > 0
+    small.generate(*_workload(0), use_tqdm=False)
+    assert count_compiles() == after
+
+
+def test_the_cache_stays_where_it_is(small):
+    runner = small.llm_engine.runner
+
+    def pointers():
+        return [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(runner._kv)]
+
+    small.generate(*_workload(0), use_tqdm=False)
+    before = pointers()
+    small.generate(*_workload(1), use_tqdm=False)
+    assert pointers() == before
+
+
+def _kv_copies(compiled, shape):
+    """Copies of an array of this shape in the compiled program."""
+    dims = ",".join(map(str, shape))
+    pattern = rf"= \w+\[{dims}\]\S* copy(?:-start)?\("
+    return re.findall(pattern, compiled.as_text())
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_compiled_programs_hold_no_copy_of_the_cache(small, single):
+    runner = small.llm_engine.runner
+    rows, tokens = (4, 4) if single else (4, 20)
+    bucket = runner.buckets.for_step(
+        num_rows=rows, num_tokens=tokens, longest_table=3
+    )
+    key = DecodeKey(bucket, SampleMode()) if single else ForwardKey(bucket)
+    compiled = runner._programs.get(key)
+    leaves = jax.tree.leaves(runner._kv)
+    assert _kv_copies(compiled, leaves[0].shape) == []
+    assert "copy" in compiled.as_text() or single  # the pattern has something to miss
+    analysis = compiled.memory_analysis()
+    kv_bytes = sum(leaf.nbytes for leaf in leaves)
+    assert analysis.alias_size_in_bytes >= kv_bytes
+    # The attention gathers a chunk of it at a time, never the whole.
+    assert analysis.temp_size_in_bytes < 20 * kv_bytes
+
+
+def test_the_host_reads_device_values_in_collect_only(small, monkeypatch):
+    small.generate(*_workload(0), use_tqdm=False)
+    runner = small.llm_engine.runner
+    reads: list[bool] = []
+    inside = []
+    original = type(small.llm_engine.runner._last_token).__array__
+
+    def spy(self, *args, **kwargs):
+        reads.append(bool(inside))
+        return original(self, *args, **kwargs)
+
+    collect = runner.collect
+
+    def spied_collect(handle):
+        inside.append(True)
+        try:
+            return collect(handle)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(type(runner._last_token), "__array__", spy)
+    for name in ("__int__", "__float__", "__bool__", "__index__", "tolist", "item"):
+        monkeypatch.setattr(type(runner._last_token), name, _forbidden)
+    monkeypatch.setattr(runner, "collect", spied_collect)
+    outputs = small.generate(*_workload(0), use_tqdm=False)
+    assert all(output.finished for output in outputs)
+    assert reads.count(False) == 0
+
+
+def _forbidden(*_):
+    raise AssertionError("a device value was read outside collect")
+
+
+def test_reset_replaces_a_cache_that_was_lost_in_a_donated_call(small, f2_greedy):
+    runner, entry = small.llm_engine.runner, f2_greedy[20]
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    small.generate(entry.prompt, params, use_tqdm=False)
+    for leaf in jax.tree.leaves(runner._kv):
+        leaf.delete()
+    runner.reset()
+    small.reset_prefix_cache()
+    (output,) = small.generate(entry.prompt, params, use_tqdm=False)
+    assert output.outputs[0].token_ids == entry.expected(8)
+
+
+def test_program_keys_cover_every_bucket_and_mode(small):
+    keys = small.llm_engine.runner.program_keys()
+    assert len(keys) == len(set(keys))
+    forward = {key.bucket for key in keys if isinstance(key, ForwardKey)}
+    assert forward == set(small.llm_engine.runner.buckets.steps())
+    sampling = {key for key in keys if isinstance(key, SampleKey)}
+    assert {key.rows for key in sampling} == {1, 2, 4}
+    assert len({key.mode for key in sampling}) == 12
