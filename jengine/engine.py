@@ -6,7 +6,7 @@ at once. Both give the same outputs.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jengine.core.plan import StepPlan, StepResult
 from jengine.core.request import FinishReason
@@ -21,7 +21,6 @@ from jengine.sampling_params import SamplingParams
 from jengine.text.tokenizer import Tokenizer
 
 
-@runtime_checkable
 @runtime_checkable
 class Runner(Protocol):
     """What the engine asks of whoever runs its plans."""

@@ -178,8 +178,8 @@ def test_c1_6_priority_takes_from_the_worst_even_if_it_came_first():
 
 
 def test_c1_7_a_request_may_preempt_itself():
-    scheduler = make(num_blocks=4, block_size=4)
-    ask(scheduler, "grows", 7)
+    scheduler = make(num_blocks=4)
+    ask(scheduler, "grows", 7, 5)
     ask(scheduler, "last", 4)
     step(scheduler)  # two blocks and one
     plan = step(scheduler)
@@ -319,14 +319,25 @@ def test_a_failed_row_ends_its_request_alone():
 
 def test_one_step_ahead_a_token_is_carried_and_the_last_one_is_not_run():
     scheduler = make()
-    request = ask(scheduler, "a", 4, 3, eos_token_id=9)
-    plans = [scheduler.schedule() for _ in range(4)]
+    ask(scheduler, "a", 4, 3)
+    plans = [scheduler.schedule()]
+    for _ in range(3):
+        plans.append(scheduler.schedule())
+        scheduler.update(plans[-2], result_of(plans[-2]))
     rows = [plan.rows for plan in plans]
     assert [len(r) for r in rows] == [1, 1, 1, 0]
     assert [(r[0].carries, r[0].token_ids) for r in rows[1:3]] == [(True, ())] * 2
+    assert scheduler.num_unfinished == scheduler.stats.num_blocks_in_use == 0
+
+
+def test_one_step_ahead_the_token_after_the_end_is_dropped():
+    scheduler = make()
+    request = ask(scheduler, "a", 4, eos_token_id=9)
+    plans = [scheduler.schedule(), scheduler.schedule()]
     scheduler.update(plans[0], result_of(plans[0], 9))
     assert (request.finish_reason, request.stop_reason) == (FinishReason.STOP, None)
     assert scheduler.update(plans[1], result_of(plans[1])) == []
+    assert request.token_ids[4:] == [9]
     assert scheduler.stats.num_blocks_in_use == 0
 
 
