@@ -118,9 +118,7 @@ def _load_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer |
     )
 
 
-def _generation_config(
-    config: EngineConfig, checkpoint: Checkpoint
-) -> dict[str, Any]:
+def _generation_config(config: EngineConfig, checkpoint: Checkpoint) -> dict[str, Any]:
     """Find the default sampling values: a checkpoint's, a folder's, or none."""
     found: Mapping[str, Any] = {}
     if config.generation_config == "auto":

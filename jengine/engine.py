@@ -6,7 +6,7 @@ at once. Both give the same outputs.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, no_type_check, runtime_checkable
 
 from jengine.core.plan import StepPlan, StepResult
 from jengine.core.request import FinishReason
@@ -56,7 +56,7 @@ class LLMEngine:
         tokenizer: Tokenizer | None = None,
         async_scheduling: bool = True,
     ) -> None:
-        """Put an engine together; `jengine.assembly.build_engine` does it from a config.
+        """Put an engine together; `jengine.assembly.assemble` does so for a config.
 
         Args:
           scheduler: decides what runs.
@@ -104,6 +104,7 @@ class LLMEngine:
         """Requests that wait or run."""
         return self._scheduler.num_unfinished
 
+    @no_type_check  # it checks its arguments, and says more than a type checker would
     def add_request(
         self,
         request_id: str,
@@ -128,8 +129,9 @@ class LLMEngine:
         self._recover_if_broken()
         parsed = parse_prompt(prompt)
         self._check_id(request_id)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InvalidValueError("priority", priority, "an integer")
+        if not isinstance(params, SamplingParams):
+            raise InvalidValueError("params", params, "a SamplingParams")
+        self._inputs.check_priority(priority)
         self._inputs.check_params(params)
         self.queue(request_id, parsed, self._inputs.tokenize(parsed), params, priority)
 

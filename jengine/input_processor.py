@@ -6,11 +6,11 @@ raises and costs nothing else.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.plan import SamplingOptions
 from jengine.core.request import Request
-from jengine.errors import PromptError
+from jengine.errors import InvalidValueError, PromptError
 from jengine.prompts import ParsedPrompt, check_token_ids
 from jengine.sampling_params import SamplingParams, check_with_model
 from jengine.text.tokenizer import Tokenizer
@@ -106,6 +106,16 @@ class InputProcessor:
             has_tokenizer=self._tokenizer is not None,
         )
 
+    @no_type_check  # it says more than a type checker would
+    def check_priority(self, priority: int) -> None:
+        """Check a request's priority.
+
+        Raises:
+          InvalidValueError: it is no integer.
+        """
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidValueError("priority", priority, "an integer")
+
     def make_request(
         self,
         request_id: str,
@@ -177,10 +187,8 @@ def find_end_tokens(
     """
     named = _as_ids(generation_config.get("eos_token_id"))
     named = named or _as_ids(config.get("eos_token_id"))
-    if tokenizer_eos is not None:
-        main = tokenizer_eos
-    else:
-        main = named[0] if named else None
+    first = named[0] if named else None
+    main = first if tokenizer_eos is None else tokenizer_eos
     return EndTokens(main, frozenset(named) - {main})
 
 

@@ -1,9 +1,9 @@
-"""`LLM`: the offline front door; prompts in, outputs out, in the order of the prompts."""
+"""`LLM`: the offline front door; prompts in, outputs out in their order."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, no_type_check
 
 from tqdm.auto import tqdm
 
@@ -65,6 +65,7 @@ class LLM:
         """What has been scheduled, cached and preempted, and what is in use now."""
         return self.llm_engine.stats
 
+    @no_type_check  # it checks its arguments, and says more than a type checker would
     def generate(
         self,
         prompts: Any,
@@ -104,7 +105,8 @@ class LLM:
         ]
         return self._run(parsed, ids, sampling_params, priority, use_tqdm)
 
-    def chat(
+    @no_type_check
+    def chat(  # noqa: PLR0913 - as in vLLM
         self,
         messages: Any,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
@@ -172,6 +174,7 @@ class LLM:
         """Forget all cached blocks; refused (False) while any request runs."""
         return self.llm_engine.reset_prefix_cache()
 
+    @no_type_check
     def _run(
         self,
         prompts: Sequence[ParsedPrompt],
@@ -181,7 +184,11 @@ class LLM:
         use_tqdm: bool | Callable[..., Any],
     ) -> list[RequestOutput]:
         params = self._params_for(sampling_params, len(prompts))
-        priorities = _per_prompt("priority", priority, len(prompts)) or [0] * len(params)
+        priorities = _per_prompt("priority", priority, len(prompts)) or [0] * len(
+            params
+        )
+        for one in priorities:
+            self.llm_engine.inputs.check_priority(one)
         request_ids = [str(next(self._numbers)) for _ in prompts]
         try:
             for request in zip(
@@ -193,6 +200,7 @@ class LLM:
             self.llm_engine.abort_request(request_ids)
             raise
 
+    @no_type_check
     def _params_for(
         self, given: SamplingParams | Sequence[SamplingParams] | None, count: int
     ) -> list[SamplingParams]:
@@ -202,6 +210,9 @@ class LLM:
         if isinstance(given, SamplingParams):
             given = [given] * count
         listed = _per_prompt("sampling_params", given, count) or []
+        for params in listed:
+            if not isinstance(params, SamplingParams):
+                raise InvalidValueError("sampling_params", params, "SamplingParams")
         for params in set(listed):
             self.llm_engine.inputs.check_params(params)
         final = RequestOutputKind.FINAL_ONLY
@@ -270,4 +281,6 @@ def _advance(progress: Any, outputs: Iterable[RequestOutput]) -> None:
     if hasattr(progress, "set_postfix_str") and progress.format_dict["elapsed"]:
         elapsed = progress.format_dict["elapsed"]
         made = sum(len(o.outputs[0].token_ids) for o in outputs)
-        progress.set_postfix_str(f"output: {made / elapsed:.1f} tokens/s", refresh=False)
+        progress.set_postfix_str(
+            f"output: {made / elapsed:.1f} tokens/s", refresh=False
+        )

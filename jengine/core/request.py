@@ -68,7 +68,7 @@ class Request:
         "token_ids",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what defines a request
         self,
         request_id: str,
         prompt_token_ids: Sequence[int],

@@ -24,7 +24,7 @@ _new_tuple = tuple.__new__
 class Scheduler:
     """Policy and token budget; commands happen whole or not at all."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its limits, so that tests need no config
         self,
         *,
         num_blocks: int,

@@ -26,9 +26,7 @@ class XlaAttend:
         sliding_window: int | None,
     ) -> tuple[Float[Array, "T H D"], LayerCache]:
         """Write, then attend; see `models.layers.attention_backend.Attend`."""
-        written = write_kv(
-            cache.keys, cache.values, keys, values, inputs.slot_mapping
-        )
+        written = write_kv(cache.keys, cache.values, keys, values, inputs.slot_mapping)
         # Reading the array that the write returns, not the one before it, is what
         # lets XLA update the cache in place.
         out = paged_attention(

@@ -74,7 +74,9 @@ class Buckets:
 
     def steps(self) -> tuple[StepBucket, ...]:
         """All forward buckets, those with one token a row first."""
-        single = [StepBucket(True, r, r, w) for w in self.table_widths for r in self.rows]
+        single = [
+            StepBucket(True, r, r, w) for w in self.table_widths for r in self.rows
+        ]
         mixed = [
             StepBucket(False, t, self.max_rows, w)
             for w in self.table_widths

@@ -17,7 +17,6 @@ from jengine.runner import results
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
-from jengine.runner.layout import SamplingColumn
 from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
 from jengine.runner.pack import pack_forward, pack_mask, pack_sampling
@@ -117,9 +116,7 @@ class ModelRunner:
             num_slots=limits.num_blocks * limits.block_size,
             max_rows=self.buckets.max_rows,
         )
-        self._programs = ProgramStore(
-            context, self._params, self._kv, self._last_token
-        )
+        self._programs = ProgramStore(context, self._params, self._kv, self._last_token)
 
     @property
     def num_programs(self) -> int:
@@ -187,9 +184,7 @@ class ModelRunner:
         mode, mask, wanted = self._sampling_mode(seats[sampling_rows], packed)
         out = self._run(bucket, mode, ints, packed, mask)
         out.copy_to_host_async()
-        lines = (
-            sampling_rows if bucket.single_token_rows else range(len(sampling_rows))
-        )
+        lines = sampling_rows if bucket.single_token_rows else range(len(sampling_rows))
         return StepHandle(plan.step, len(rows), sampling_rows, lines, wanted, out)
 
     def collect(self, handle: StepHandle) -> StepResult:

@@ -120,7 +120,7 @@ def keep_top_p(
     threshold = _largest_where(lambda t: mass_from(t) >= needed, weights.shape[0])
     tied = bits == threshold[:, None]
     value = lax.bitcast_convert_type(threshold, jnp.float32)
-    before = jnp.cumsum(tied, axis=1, dtype=jnp.int32) - 1  # ties with a lower id
+    before = jnp.cumsum(tied, axis=1, dtype=jnp.float32) - 1.0  # ties of lower ids
     mass = mass_from(threshold + 1)[:, None] + before * value[:, None]
     kept = (bits > threshold[:, None]) | (tied & (mass < needed[:, None]))
     # With the whole sum asked for, rounding must not drop anything.
@@ -195,7 +195,9 @@ def apply_mask(
 
 
 def _first_above(
-    running: Float[Array, "R N"], weights: Float[Array, "R N"], target: Float[Array, " R"]
+    running: Float[Array, "R N"],
+    weights: Float[Array, "R N"],
+    target: Float[Array, " R"],
 ) -> Int[Array, " R"]:
     """First index with weight whose running sum exceeds the target.
 

@@ -28,6 +28,7 @@ from kernels_pallas.paged_attention.reference import row_of_tokens
 from models.inputs import StepInputs
 from models.kv_cache import KVCache
 from models.layers.attention_backend import Attend
+from models.layers.linear import matmul
 from models.registry import bind, head_weight
 
 
@@ -135,9 +136,7 @@ def sample(
       are not numbers). With log-probabilities: also the rank, the bits of the
       sampled value, the best ids and the bits of their values.
     """
-    logits = jnp.einsum(
-        "rm,vm->rv", hidden[: len(packed)], head, preferred_element_type=jnp.float32
-    )
+    logits = matmul(hidden[: len(packed)], head, out_dtype=jnp.dtype(jnp.float32))
     allowed = logits if mask is None else apply_mask(logits, mask)
     token = sample_tokens(allowed, _rows(packed), mode)
     kept = jnp.minimum(token, head.shape[0] - 1)
@@ -149,7 +148,7 @@ def sample(
     return last_token, jnp.concatenate(out, axis=1)
 
 
-def decode_step(
+def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
     context: StepContext,
     bucket: StepBucket,
     mode: SampleMode,

@@ -43,7 +43,7 @@ def write_kv(
 @functools.partial(
     jax.jit, static_argnames=("scale", "sliding_window", "single_token_rows")
 )
-def paged_attention(
+def paged_attention(  # noqa: PLR0913 - the arrays of a step
     queries: Float[Array, "T H D"],
     keys: Float[Array, "N K B D"],
     values: Float[Array, "N K B D"],

@@ -17,7 +17,7 @@ def row_of_tokens(
     return jnp.sum(token[:, None] >= ends[None, :], axis=1, dtype=jnp.int32)
 
 
-def reference_attention(
+def reference_attention(  # noqa: PLR0913 - the arrays of a step
     queries: Float[Array, "T H D"],
     keys: Float[Array, "N K B D"],
     values: Float[Array, "N K B D"],

@@ -9,7 +9,6 @@ large temporaries fault pages in again in each layer.
 
 import functools
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -22,7 +21,7 @@ GROUP_ROWS = 32  # single-query rows that run together
 TILE_QUERIES = 32  # queries of one row that run together
 
 
-def xla_attention(
+def xla_attention(  # noqa: PLR0913 - the arrays of a step
     queries: Float[Array, "T H D"],
     keys: Float[Array, "N K B D"],
     values: Float[Array, "N K B D"],
@@ -101,7 +100,9 @@ def _single_rows_first(attend, queries, tables, seq_lens, num_single):
     def run_group(group, out):
         # The last group may reach back into the one before it, never past the end.
         start = jnp.minimum(group * size, min(queries.shape[0], tables.shape[0]) - size)
-        rows = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+        rows = functools.partial(
+            lax.dynamic_slice_in_dim, start_index=start, slice_size=size
+        )
         is_single = start + jnp.arange(size, dtype=jnp.int32) < num_single
         lens = jnp.where(is_single, rows(seq_lens), 0)
         return lax.dynamic_update_slice_in_dim(
@@ -258,8 +259,8 @@ def _weighted_values(
 
 
 def _sees(
-    key_position: Int[Array, "#U C"],
-    position: Int[Array, "U #C"],
+    key_position: Int[Array, "1 C"],
+    position: Int[Array, "U 1"],
     sliding_window: int | None,
 ) -> Bool[Array, "U C"]:
     sees = key_position <= position

@@ -1,5 +1,8 @@
 """Matrix product with weights stored as checkpoints store them, `[out, in]`."""
 
+import functools
+from typing import Any
+
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
@@ -22,29 +25,45 @@ class Linear(nnx.Module):
         return out if self.bias is None else out + self.bias[...][None, :]
 
 
-def matmul(x: Float[Array, "T I"], weight: Float[Array, "O I"]) -> Float[Array, "T O"]:
+def matmul(
+    x: Float[Array, "T I"],
+    weight: Float[Array, "O I"],
+    *,
+    out_dtype: jnp.dtype | None = None,
+) -> Float[Array, "T O"]:
     """Multiply each row of `x` by the transposed weight.
 
     One layout of the weight serves every number of rows, and lets the embedding
     double as the head without a second copy.
 
+    Args:
+      x: rows.
+      weight: as checkpoints store it.
+      out_dtype: of the product, which is not rounded to another in between; None
+        is the dtype of `x`.
+
     Returns:
-      The product in the dtype of `x`. float32 inputs are multiplied as float32:
+      The product. float32 inputs are multiplied as float32:
       without saying so an NVIDIA GPU would round them to 10 bits of mantissa.
     """
     few_rows = 1 < x.shape[0] <= _MAX_FEW_ROWS
-    cpu = _weight_first if few_rows else _rows_first
-    return lax.platform_dependent(x, weight, cpu=cpu, default=_rows_first)
+    options = {
+        "precision": lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        "preferred_element_type": out_dtype,
+    }
+    rows_first = functools.partial(_rows_first, **options)
+    cpu = functools.partial(_weight_first, **options) if few_rows else rows_first
+    return lax.platform_dependent(x, weight, cpu=cpu, default=rows_first)
 
 
 def _rows_first(
-    x: Float[Array, "T I"], weight: Float[Array, "O I"]
+    x: Float[Array, "T I"], weight: Float[Array, "O I"], **options: Any
 ) -> Float[Array, "T O"]:
-    return lax.dot_general(x, weight, _LAST_AXES, precision=_precision(x))
+    return lax.dot_general(x, weight, _LAST_AXES, **options)
 
 
 def _weight_first(
-    x: Float[Array, "T I"], weight: Float[Array, "O I"]
+    x: Float[Array, "T I"], weight: Float[Array, "O I"], **options: Any
 ) -> Float[Array, "T O"]:
     """Compute `(weight @ x.T).T`, which XLA:CPU does twice as fast for a few rows.
 
@@ -53,9 +72,5 @@ def _weight_first(
     64 rows 695 / 678, 128 rows 1107 / 1225 (jax 0.10.2 on a busy machine, runs
     alternating). Without the barrier XLA turns it back into rows first.
     """
-    out = lax.dot_general(weight, x, _LAST_AXES, precision=_precision(x))  # [O, T]
+    out = lax.dot_general(weight, x, _LAST_AXES, **options)  # [O, T]
     return lax.optimization_barrier(out).T
-
-
-def _precision(x: Float[Array, "T I"]) -> lax.Precision | None:
-    return lax.Precision.HIGHEST if x.dtype == jnp.float32 else None

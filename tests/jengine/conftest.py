@@ -1,13 +1,14 @@
 """Small checkpoints, what transformers makes of them, and engines on top."""
 
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
-from jengine import LLM, SamplingParams
+from jengine import LLM
 from jengine.testing import write_random_checkpoint
 
 F2_GREEDY = pathlib.Path(__file__).parent / "data" / "f2_greedy.json"
@@ -47,8 +48,13 @@ def f2_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
-    """Makes engines without a tokenizer, small unless asked otherwise."""
-    cache = tmp_path_factory.mktemp("xla")
+    """Makes engines without a tokenizer, small unless asked otherwise.
+
+    All of a run's processes share one cache of compiled programs.
+    """
+    cache = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        cache = cache.parent
 
     def make(model: Any, **options: Any) -> LLM:
         small = {
@@ -57,7 +63,7 @@ def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
             "max_num_batched_tokens": 64,
             "num_gpu_blocks_override": 200,
             "max_model_len": 256,
-            "compilation_cache_dir": str(cache),
+            "compilation_cache_dir": str(cache / "xla"),
         }
         return LLM(str(model), **(small | options))
 
@@ -79,10 +85,3 @@ def check_idle() -> Callable[[LLM], None]:
         )
 
     return check
-
-
-def greedy_params(max_tokens: int, **options: Any) -> SamplingParams:
-    """Greedy to the end, whatever is drawn."""
-    return SamplingParams(
-        temperature=0, max_tokens=max_tokens, ignore_eos=True, **options
-    )

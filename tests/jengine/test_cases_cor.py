@@ -82,7 +82,8 @@ def test_cor_02_a_block_is_no_hit_behind_another_first_block(
     f2_dir, f2_greedy, make_llm
 ):
     *_, entry, twin = f2_greedy
-    assert entry.prompt[16:] == twin.prompt[16:] and entry.prompt != twin.prompt
+    assert entry.prompt[16:] == twin.prompt[16:]
+    assert entry.prompt != twin.prompt
     llm = make_llm(f2_dir)
     for one in (entry, twin):
         outputs = llm.generate(one.prompt, _params(8), use_tqdm=False)
@@ -222,8 +223,12 @@ def test_cor_05_nan_of_one_request_never_reaches_another(
                 continue
             start = prompt[-1] + 1
             assert completion.token_ids == list(range(start, start + 8))
-            values = [entry[t].logprob for entry, t in
-                      zip(completion.logprobs, completion.token_ids, strict=True)]
+            values = [
+                entry[t].logprob
+                for entry, t in zip(
+                    completion.logprobs, completion.token_ids, strict=True
+                )
+            ]
             assert np.isfinite(values).all()
     check_idle(llm)
 

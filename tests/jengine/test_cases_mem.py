@@ -134,7 +134,9 @@ def test_mem_02_other_requests_survive_an_interrupt(f2_dir, f2_greedy, make_llm)
         done = last["other"].outputs[0]
         assert done.token_ids == other.expected(30), round_number
         assert len(done.logprobs) == 30
-        own = sum(e[t].logprob for e, t in zip(done.logprobs, done.token_ids, strict=True))
+        own = sum(
+            e[t].logprob for e, t in zip(done.logprobs, done.token_ids, strict=True)
+        )
         assert done.cumulative_logprob == pytest.approx(own, abs=1e-4)
 
 
@@ -192,7 +194,7 @@ def test_mem_03_soak_of_adds_and_aborts_leaks_nothing(
     for number in range(600):
         for _ in range(rng.randrange(3)):
             name = f"r{number}-{rng.random()}"
-            prompt = rng.choice(stems)[: rng.randrange(1, 40)] + [rng.randrange(320)]
+            prompt = [*rng.choice(stems)[: rng.randrange(1, 40)], rng.randrange(320)]
             params = SamplingParams(
                 temperature=rng.choice([0, 1]),
                 max_tokens=rng.randrange(1, 30),
@@ -245,11 +247,14 @@ def test_mem_04_long_prompts_never_stop_a_running_decode(
     while not engine.step():
         pass
     for i in range(4):
-        engine.add_request(f"long{i}", [(9 * i + j) % 300 for j in range(400)],
-                           _params(3), priority=i)
+        engine.add_request(
+            f"long{i}", [(9 * i + j) % 300 for j in range(400)], _params(3), priority=i
+        )
     trace, last = _step_all(engine)
     a_steps = [i for i, ids in enumerate(trace) if "a" in ids]
     assert a_steps == list(range(a_steps[0], a_steps[0] + 39))
     assert last["a"].outputs[0].token_ids == entry.expected(40)
-    firsts = [next(i for i, ids in enumerate(trace) if f"long{n}" in ids) for n in range(4)]
+    firsts = [
+        next(i for i, ids in enumerate(trace) if f"long{n}" in ids) for n in range(4)
+    ]
     assert firsts == sorted(firsts)

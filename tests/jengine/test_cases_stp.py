@@ -52,8 +52,18 @@ def _say(llm, prompt="^", **options):
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize(
     "stop",
-    [["rib"], ['"d'], ["ib", "ri"], [" "], ["zzz"], ["\N{LATIN SMALL LETTER E WITH ACUTE}"],
-     ["h", "e"], ["T"], ["!"], "ri"],
+    [
+        ["rib"],
+        ['"d'],
+        ["ib", "ri"],
+        [" "],
+        ["zzz"],
+        ["\N{LATIN SMALL LETTER E WITH ACUTE}"],
+        ["h", "e"],
+        ["T"],
+        ["!"],
+        "ri",
+    ],
 )
 def test_stp_01_stop_string_across_and_inside_tokens(speaker, stop, include):
     done = _say(speaker, stop=stop, include_stop_str_in_output=include)
@@ -72,7 +82,8 @@ def test_stp_01_the_prompt_is_never_searched(speaker):
     done = _say(speaker, prompt="rib Th^", stop=["rib T", "^T"])
     assert (done.text, done.stop_reason) == (TEXT, None)
     (output,) = speaker.generate(
-        "q^", SamplingParams(temperature=0, stop=["q^T", "ri"], max_tokens=40),
+        "q^",
+        SamplingParams(temperature=0, stop=["q^T", "ri"], max_tokens=40),
         use_tqdm=False,
     )
     assert output.outputs[0].stop_reason == "ri"
@@ -246,9 +257,7 @@ def test_stp_04_stops_that_are_no_strings_are_refused(stop):
 @pytest.mark.parametrize(("char", "shown"), [("T", 0), ("r", 7), ("!", 10)])
 def test_stp_05_stop_token_ids_and_the_text(speaker, char, shown, include):
     stop_id = speaker.get_tokenizer().encode(char, add_special_tokens=False)[-1]
-    done = _say(
-        speaker, stop_token_ids=[stop_id], include_stop_str_in_output=include
-    )
+    done = _say(speaker, stop_token_ids=[stop_id], include_stop_str_in_output=include)
     assert done.token_ids[-1] == stop_id
     assert (done.finish_reason, done.stop_reason) == ("stop", stop_id)
     assert done.text == TEXT[: shown + include]

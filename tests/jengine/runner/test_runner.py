@@ -106,9 +106,7 @@ def _kv_copies(compiled, shape):
 def test_compiled_programs_hold_no_copy_of_the_cache(small, single):
     runner = small.llm_engine.runner
     rows, tokens = (4, 4) if single else (4, 20)
-    bucket = runner.buckets.for_step(
-        num_rows=rows, num_tokens=tokens, longest_table=3
-    )
+    bucket = runner.buckets.for_step(num_rows=rows, num_tokens=tokens, longest_table=3)
     key = DecodeKey(bucket, SampleMode()) if single else ForwardKey(bucket)
     compiled = runner._programs.get(key)
     leaves = jax.tree.leaves(runner._kv)

@@ -52,6 +52,9 @@ def _kept(weights, top_k=0, top_p=1.0):
 
 
 draw_many = jax.jit(sample.sample_tokens, static_argnums=2)
+keep_top_k = jax.jit(sample.keep_top_k)
+keep_top_p = jax.jit(sample.keep_top_p)
+token_logprobs = jax.jit(sample.token_logprobs, static_argnums=2)
 
 
 def _count(logits, mode=ALL, draws=2000, **changes):
@@ -93,7 +96,9 @@ def test_smp_04_supports_and_odds(options, remain):
 
 
 def test_smp_04_rows_do_not_mix_their_filters():
-    logits = jnp.asarray(np.tile(np.log([*P4, 1e-9, 1e-9]), (len(SUPPORTS), 1)), jnp.float32)
+    logits = jnp.asarray(
+        np.tile(np.log([*P4, 1e-9, 1e-9]), (len(SUPPORTS), 1)), jnp.float32
+    )
     columns = np.array([options for options, _ in SUPPORTS], float)
     for seed in range(40):
         rows = _rows(
@@ -116,10 +121,10 @@ def test_smp_04_rows_do_not_mix_their_filters():
 )
 def test_filters_equal_brute_force(weights, top_k, top_p):
     weights = (weights / weights.max()).astype(np.float32)
-    by_k = sample.keep_top_k(jnp.asarray(weights[None]), jnp.asarray([top_k], jnp.int32))
+    by_k = keep_top_k(jnp.asarray(weights[None]), jnp.asarray([top_k], jnp.int32))
     want_k = _kept(weights.astype(np.float64), top_k)
     np.testing.assert_array_equal(np.asarray(by_k)[0] > 0, want_k > 0)
-    both = sample.keep_top_p(by_k, jnp.asarray([top_p], jnp.float32))
+    both = keep_top_p(by_k, jnp.asarray([top_p], jnp.float32))
     got = np.asarray(both)[0].astype(np.float64)
     # Where the mass ends within rounding of the limit either set is right.
     kept = np.sort(got[got > 0])
@@ -131,9 +136,9 @@ def test_filters_equal_brute_force(weights, top_k, top_p):
 
 def test_equal_weights_are_cut_by_id():
     weights = jnp.ones((1, 10), jnp.float32)
-    kept = np.asarray(sample.keep_top_p(weights, jnp.asarray([0.45], jnp.float32)))[0]
+    kept = np.asarray(keep_top_p(weights, jnp.asarray([0.45], jnp.float32)))[0]
     assert kept.tolist() == [1.0] * 5 + [0.0] * 5
-    ties = np.asarray(sample.keep_top_k(weights, jnp.asarray([3], jnp.int32)))[0]
+    ties = np.asarray(keep_top_k(weights, jnp.asarray([3], jnp.int32)))[0]
     assert ties.sum() == 10
 
 
@@ -173,8 +178,9 @@ def test_a_row_of_nan_is_reported_and_spoils_no_other(mode):
 
 def test_smp_02_a_draw_depends_on_seed_and_position_alone():
     logits = jnp.zeros((5, 200), jnp.float32)
-    rows = _rows(5, seed_low=[7, 8, 7, 7, 7], position=[3, 3, 3, 4, 3],
-                 seed_high=[0, 0, 0, 0, 1])
+    rows = _rows(
+        5, seed_low=[7, 8, 7, 7, 7], position=[3, 3, 3, 4, 3], seed_high=[0, 0, 0, 0, 1]
+    )
     first = draw_many(logits, rows, ALL).tolist()
     assert first[0] == first[2]
     assert len({first[0], first[1], first[3], first[4]}) == 4
@@ -187,7 +193,10 @@ def test_smp_02_a_draw_depends_on_seed_and_position_alone():
 
 
 def test_smp_02_seeds_and_positions_are_uniform():
-    for changes in ({"seed_low": np.arange(5000)}, {"position": np.arange(5000), "seed_low": 3}):
+    for changes in (
+        {"seed_low": np.arange(5000)},
+        {"position": np.arange(5000), "seed_low": 3},
+    ):
         counts = _count(np.zeros(20), SampleMode(random=True), draws=5000, **changes)
         _check_odds(counts, np.full(20, 1 / 20))
 
@@ -196,16 +205,16 @@ def test_smp_02_seeds_and_positions_are_uniform():
 @given(hnp.arrays(np.float32, (2, 50), elements=st.integers(-8, 8).map(float)))
 def test_lpr_03_logprobs_and_ranks(logits):
     token = np.array([3, 49], np.int32)
-    value, rank, best, ids = sample.token_logprobs(
-        jnp.asarray(logits), jnp.asarray(token), 5
-    )
+    value, rank, best, ids = token_logprobs(jnp.asarray(logits), jnp.asarray(token), 5)
     wide = logits.astype(np.float64)
     want = wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
     for row in range(2):
         assert value[row] == pytest.approx(want[row, token[row]], abs=1e-5)
         assert rank[row] == 1 + (wide[row] > wide[row, token[row]]).sum()
         np.testing.assert_allclose(best[row], np.sort(want[row])[::-1][:5], atol=1e-5)
-        np.testing.assert_allclose(best[row], want[row, np.asarray(ids[row])], atol=1e-5)
+        np.testing.assert_allclose(
+            best[row], want[row, np.asarray(ids[row])], atol=1e-5
+        )
 
 
 def test_a_mask_allows_exactly_the_ids_whose_bits_are_set():
