@@ -20,7 +20,7 @@ from jengine.core.request import Request
 from jengine.core.scheduler import Scheduler
 from jengine.runner.bucket import make_buckets
 from jengine.runner.mirror import SeatMirror
-from jengine.runner.pack import pack_forward, pack_sampling
+from jengine.runner.pack import pack_forward, pack_sampling, row_arrays
 from jengine.runner.results import unpack_result
 
 ROWS = 256
@@ -96,17 +96,18 @@ class Bench:
         """Do what `ModelRunner.dispatch` does before it calls a program."""
         mirror = self.mirror
         mirror.apply(plan)
-        seats = np.array([row[1] for row in plan.rows], np.int32)
+        arrays = row_arrays(plan)
+        seats = arrays.seats
         bucket = self.buckets.for_step(
             num_rows=len(seats),
             num_tokens=plan.num_tokens,
             longest_table=int(mirror.num_blocks[seats].max()),
         )
         sampling_rows = [i for i, row in enumerate(plan.rows) if row[6]]
-        pack_forward(plan, mirror, bucket, seats, sampling_rows)
+        pack_forward(plan, mirror, bucket, arrays, sampling_rows)
         pack_sampling(
-            plan,
             mirror,
+            arrays,
             sampling_rows,
             num_rows=bucket.rows,
             keep_places=bucket.single_token_rows,

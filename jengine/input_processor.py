@@ -27,6 +27,13 @@ class EndTokens(NamedTuple):
     main: int | None
     others: frozenset[int]
 
+    def within(self, vocab_size: int) -> "EndTokens":
+        """Leave out ids that no logit stands for, which can never be drawn."""
+        others = frozenset(i for i in self.others if 0 <= i < vocab_size)
+        main = self.main
+        known = main is not None and 0 <= main < vocab_size
+        return EndTokens(main if known else None, others)
+
     @property
     def all(self) -> frozenset[int]:
         """Every id of the two."""
@@ -65,7 +72,7 @@ class InputProcessor:
           tokenizer: turns text into ids; without it prompts must be ids.
         """
         self._limits = limits
-        self._end_tokens = end_tokens
+        self._end_tokens = end_tokens.within(limits.vocab_size)
         self._tokenizer = tokenizer
         self._num_made = 0
 

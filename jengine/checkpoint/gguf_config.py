@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jengine.checkpoint.gguf_header import GgufHeader
 from jengine.errors import CheckpointError, UnsupportedError
+from jengine.gguf_header import GgufHeader
 
 # GGUF architecture -> the Hugging Face class. llama.cpp stores Mistral as llama.
 ARCHITECTURES = {

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from jengine.checkpoint.gguf_config import ROPE_FACTORS
-from jengine.checkpoint.gguf_header import GgufHeader, GgufTensor
 from jengine.errors import CheckpointError, UnsupportedError
+from jengine.gguf_header import GgufHeader, GgufTensor
 
 _TOP = {
     "token_embd": "model.embed_tokens",

@@ -12,7 +12,6 @@ from jengine.checkpoint.gguf_config import (
     config_from_metadata,
     generation_from_metadata,
 )
-from jengine.checkpoint.gguf_header import read_header
 from jengine.checkpoint.gguf_reader import GgufReader
 from jengine.checkpoint.hub import download
 from jengine.checkpoint.safetensors_reader import (
@@ -23,6 +22,7 @@ from jengine.checkpoint.safetensors_reader import (
     read_json,
 )
 from jengine.errors import CheckpointError
+from jengine.gguf_header import read_header
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _EMBED, _HEAD = "model.embed_tokens.weight", "lm_head.weight"

@@ -143,6 +143,7 @@ class BlockPool:
         block_id = self._next[self._end]
         while block_id != self._end:
             found.append(block_id)
+            assert len(found) < self.num_blocks  # or the list runs in a circle
             assert self._next[self._prev[block_id]] == block_id
             block_id = self._next[block_id]
         return found

@@ -5,6 +5,7 @@ new ones, so that a failure leaves no trace and a block just hit is never handed
 out.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from jengine.core.block_hash import extend_block_hashes
@@ -50,7 +51,7 @@ class CacheManager:
         self._extend_hashes(request)
         hit: list[int] = []
         most = (len(request.token_ids) - 1) // self.block_size
-        for block_hash in request.block_hashes[:most]:
+        for block_hash in itertools.islice(request.block_hashes, most):
             block_id = self.pool.find(block_hash)
             if block_id is None:
                 break

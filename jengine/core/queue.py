@@ -81,12 +81,13 @@ class PriorityQueue:
 
     def __init__(self) -> None:
         """Make an empty queue."""
-        self._heap: list[tuple[tuple[int, int, str], Request]] = []
+        # The object's own id keeps two entries of one name from being compared.
+        self._heap: list[tuple[tuple[int, int, str], int, Request]] = []
         self._live: dict[str, Request] = {}
 
     def push(self, request: Request) -> None:
         """Add a request at its place in the order."""
-        heapq.heappush(self._heap, (priority_key(request), request))
+        heapq.heappush(self._heap, _entry(request))
         self._live[request.request_id] = request
 
     push_front = push
@@ -94,7 +95,7 @@ class PriorityQueue:
     def peek(self) -> Request:
         """Return the request that comes first."""
         self._drop_removed()
-        return self._heap[0][1]
+        return self._heap[0][2]
 
     def remove(self, request: Request) -> None:
         """Take a request out; its heap entry goes when it reaches the top."""
@@ -102,7 +103,7 @@ class PriorityQueue:
         self._drop_removed()
         # Entries of removed requests may lie below a long-lived top: keep them few.
         if len(self._heap) > 2 * len(self._live) + 64:
-            self._heap = [(priority_key(r), r) for r in self._live.values()]
+            self._heap = [_entry(r) for r in self._live.values()]
             heapq.heapify(self._heap)
 
     def __len__(self) -> int:
@@ -115,7 +116,11 @@ class PriorityQueue:
 
     def _drop_removed(self) -> None:
         while self._heap:
-            _, request = self._heap[0]
+            request = self._heap[0][2]
             if self._live.get(request.request_id) is request:
                 return
             heapq.heappop(self._heap)
+
+
+def _entry(request: Request) -> tuple[tuple[int, int, str], int, Request]:
+    return priority_key(request), id(request), request

@@ -21,8 +21,8 @@ class RequestTable:
       running: those with one, in the policy's order; the last is the first to be
         preempted.
       cache: their block tables.
-      finished_ids: requests ended since `take_news`.
-      preempted_ids: requests preempted since `take_news`.
+      finished_ids: requests ended since the last plan that had rows.
+      preempted_ids: requests preempted since then.
     """
 
     def __init__(

@@ -30,19 +30,23 @@ def schedule_row(
     start = request.num_computed_tokens
     end = start + count
     known = request.token_ids
-    carries = start == len(known)
+    carries = start >= len(known)
     samples = end == request.num_expected_tokens
     request.num_computed_tokens = end
     if samples:
         request.num_expected_tokens += 1
         request.in_flight.append(step)
+    if carries:
+        token_ids: tuple[int, ...] = ()
+    else:
+        token_ids = (known[start],) if count == 1 else tuple(known[start:end])
     return _new_tuple(
         ScheduledRequest,
         (
             request.request_id,
             request.seat,
             start,
-            () if carries else tuple(known[start:end]),
+            token_ids,
             carries,
             new_block_ids,
             samples,

@@ -7,6 +7,7 @@ then expected but not known, and rows carry them over on the device.
 """
 
 import dataclasses
+import sys
 from collections.abc import Iterable
 
 from jengine.core.cache_manager import CacheManager
@@ -69,7 +70,7 @@ class Scheduler:
             raise ValueError(f"policy is {policy!r}; use 'fcfs' or 'priority'")
         self._token_budget = token_budget
         self._chunked = enable_chunked_prefill
-        self._most_tokens_a_row = long_prefill_token_threshold or token_budget
+        self._most_tokens_a_row = long_prefill_token_threshold or sys.maxsize
         cache = CacheManager(
             num_blocks=num_blocks,
             block_size=block_size,
@@ -131,6 +132,13 @@ class Scheduler:
                 f"{request.max_total_tokens} tokens and the KV pool holds "
                 f"{self.max_sequence_tokens}; ask for fewer tokens or use more blocks"
             )
+        at_once = min(request.max_total_tokens - 1, self._most_tokens_a_row)
+        if not self._chunked and at_once > self._token_budget:
+            raise ValueError(
+                f"request {request.request_id!r} may have to run {at_once} tokens at "
+                f"once, without chunked prefill, and the token budget is "
+                f"{self._token_budget}; raise it or ask for fewer tokens"
+            )
         self._table.add(request)
 
     def finish(
@@ -163,8 +171,9 @@ class Scheduler:
         rows: list[ScheduledRequest] = []
         long_rows: list[ScheduledRequest] = []
         table = self._table
+        num_preempted = len(table.preempted_ids)
         budget = self._continue_running(rows, long_rows, self._token_budget)
-        if not table.preempted_ids:  # or the victims would come straight back
+        if len(table.preempted_ids) == num_preempted:  # or victims come straight back
             budget = self._admit_waiting(rows, long_rows, budget)
         plan = StepPlan(
             step=self._next_step,
@@ -174,18 +183,21 @@ class Scheduler:
             finished_ids=tuple(table.finished_ids),
             preempted_ids=tuple(table.preempted_ids),
         )
-        table.finished_ids.clear()
-        table.preempted_ids.clear()
         self._next_step += 1
-        self._counters.num_steps += bool(plan.rows)
-        self._counters.num_scheduled_tokens += plan.num_tokens
+        if rows or long_rows:
+            # A plan without rows is not run: its news belong to the next one.
+            table.finished_ids.clear()
+            table.preempted_ids.clear()
+            self._counters.num_steps += 1
+            self._counters.num_scheduled_tokens += plan.num_tokens
         return plan
 
     def update(self, plan: StepPlan, result: StepResult) -> list[TokenEvent]:
         """Learn what a step sampled; results for requests gone are ignored.
 
         Returns:
-          One event for each request that got a token or failed, in row order.
+          One event for each request that got a token, in row order, then one for
+          each that failed.
         """
         events: list[TokenEvent] = []
         table, requests, step = self._table, self._table.requests, plan.step
@@ -305,6 +317,8 @@ class Scheduler:
         """
         table, cache = self._table, self._table.cache
         while budget and table.has_free_seat and len(table.waiting):
+            if not cache.pool.num_free:
+                break
             request = table.waiting.peek()
             if request.in_flight:
                 break

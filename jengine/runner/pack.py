@@ -6,6 +6,7 @@ an index of -1 writes the last element, even where out-of-range ones are dropped
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,36 @@ from jengine.runner.mirror import SeatMirror
 _ONE = int(np.array(1.0, np.float32).view(np.int32))
 
 
+class RowArrays(NamedTuple):
+    """What both buffers need of the rows.
+
+    Attributes:
+      seats: the seat of each row.
+      counts: tokens that each row runs.
+      ends: tokens of each row after the step; also the position of what it samples.
+    """
+
+    seats: np.ndarray
+    counts: np.ndarray
+    ends: np.ndarray
+
+
+def row_arrays(plan: StepPlan) -> RowArrays:
+    """Turn the rows' numbers into arrays, once a step."""
+    rows, num_single = plan.rows, plan.num_single_token_rows
+    counts = np.ones(len(rows), np.int32)
+    counts[num_single:] = [row.num_tokens for row in rows[num_single:]]
+    computed = np.array([row[2] for row in rows], np.int32)
+    return RowArrays(
+        np.array([row[1] for row in rows], np.int32), counts, computed + counts
+    )
+
+
 def pack_forward(
     plan: StepPlan,
     mirror: SeatMirror,
     bucket: StepBucket,
-    seats: np.ndarray,
+    arrays: RowArrays,
     sampling_rows: Sequence[int],
 ) -> np.ndarray:
     """Pack what the forward program reads.
@@ -30,7 +56,7 @@ def pack_forward(
       plan: the step.
       mirror: the seats, this plan already applied.
       bucket: padded sizes that hold the step.
-      seats: the seat of each row.
+      arrays: the plan's rows.
       sampling_rows: rows whose last hidden state is wanted, in order. In a bucket
         with one token a row the states are those of all rows and this is unused.
 
@@ -39,28 +65,24 @@ def pack_forward(
     """
     layout = forward_layout(bucket)
     out = np.zeros(layout.size, np.int32)
-    rows, num_rows = plan.rows, len(plan.rows)
+    num_rows = len(plan.rows)
     out[: plan.num_tokens] = _token_ids(plan)
-    computed = np.array([row[2] for row in rows], np.int32)
     starts = out[layout.query_start_loc]
+    np.cumsum(arrays.counts, out=starts[1 : num_rows + 1])
+    starts[num_rows + 1 :] = plan.num_tokens
+    out[layout.seq_lens][:num_rows] = arrays.ends
     if bucket.single_token_rows:
-        counts = 1
-        starts[: num_rows + 1] = np.arange(num_rows + 1, dtype=np.int32)
         out[layout.logits_indices] = np.arange(bucket.rows, dtype=np.int32)
     else:
-        counts = np.array([row.num_tokens for row in rows], np.int32)
-        np.cumsum(counts, out=starts[1 : num_rows + 1])
-        ends = starts[1:][list(sampling_rows)]
-        out[layout.logits_indices][: len(sampling_rows)] = ends - 1
-    starts[num_rows + 1 :] = plan.num_tokens
-    out[layout.seq_lens][:num_rows] = computed + counts
-    _fill_tables(out[layout.block_tables], mirror, bucket, seats)
+        last_tokens = starts[1:][list(sampling_rows)] - 1
+        out[layout.logits_indices][: len(sampling_rows)] = last_tokens
+    _fill_tables(out[layout.block_tables], mirror, bucket, arrays.seats)
     return out
 
 
 def pack_sampling(
-    plan: StepPlan,
     mirror: SeatMirror,
+    arrays: RowArrays,
     sampling_rows: Sequence[int],
     *,
     num_rows: int,
@@ -69,8 +91,8 @@ def pack_sampling(
     """Pack what the sampler reads, one line a row.
 
     Args:
-      plan: the step.
-      mirror: the seats, this plan already applied.
+      mirror: the seats, the step's plan already applied.
+      arrays: the plan's rows.
       sampling_rows: rows that sample, ascending.
       num_rows: padded rows.
       keep_places: whether line i is row i, so that rows that do not sample leave
@@ -83,14 +105,14 @@ def pack_sampling(
     out = np.zeros((num_rows, len(SamplingColumn)), np.int32)
     out[:, SamplingColumn.SEAT] = len(mirror.num_blocks)
     out[:, SamplingColumn.TEMPERATURE :] = (_ONE, _ONE, 0)
-    rows = [plan.rows[i] for i in sampling_rows]
-    seats = np.array([row[1] for row in rows], np.int32)
-    ends = [row[2] + len(row[3]) + row[4] for row in rows]
-    lines = list(sampling_rows) if keep_places else slice(len(rows))
+    count = len(sampling_rows)
+    all_sample = count == len(arrays.seats)
+    rows = slice(count) if all_sample else list(sampling_rows)
+    seats = arrays.seats[rows]
     filled = mirror.sampling[seats]
     filled[:, SamplingColumn.SEAT] = seats
-    filled[:, SamplingColumn.POSITION] = ends
-    out[lines] = filled
+    filled[:, SamplingColumn.POSITION] = arrays.ends[rows]
+    out[rows if keep_places else slice(count)] = filled
     return out
 
 
@@ -120,10 +142,8 @@ def pack_mask(
 
 
 def _token_ids(plan: StepPlan) -> list[int]:
-    single = [
-        -(row[1] + 1) if row[4] else row[3][0]
-        for row in plan.rows[: plan.num_single_token_rows]
-    ]
+    num_single = plan.num_single_token_rows
+    single = [-row[1] - 1 if row[4] else row[3][0] for row in plan.rows[:num_single]]
     long = plan.rows[plan.num_single_token_rows :]
     return [*single, *itertools.chain.from_iterable(_row_tokens(row) for row in long)]
 
@@ -137,6 +157,8 @@ def _fill_tables(
 ) -> None:
     """Copy the rows' block tables; what is stale in a seat becomes padding."""
     tables = section.reshape(bucket.rows, bucket.table_width)[: len(seats)]
-    np.take(mirror.block_tables[:, : bucket.table_width], seats, axis=0, out=tables)
+    # With an output array any mode but "clip" goes through a buffer, 5 times slower.
+    columns = mirror.block_tables[:, : bucket.table_width]
+    np.take(columns, seats, axis=0, out=tables, mode="clip")
     width = np.arange(bucket.table_width, dtype=np.int32)
     tables *= width < mirror.num_blocks[seats, None]

@@ -19,7 +19,7 @@ from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
 from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
-from jengine.runner.pack import pack_forward, pack_mask, pack_sampling
+from jengine.runner.pack import pack_forward, pack_mask, pack_sampling, row_arrays
 from jengine.runner.programs import (
     DecodeKey,
     ForwardKey,
@@ -163,20 +163,21 @@ class ModelRunner:
         """
         mirror, rows = self._mirror, plan.rows
         mirror.apply(plan)
-        seats = np.array([row[1] for row in rows], np.int32)
+        arrays = row_arrays(plan)
+        seats = arrays.seats
         bucket = self.buckets.for_step(
             num_rows=len(rows),
             num_tokens=plan.num_tokens,
             longest_table=int(mirror.num_blocks[seats].max()),
         )
         sampling_rows = [i for i, row in enumerate(rows) if row[6]]
-        ints = pack_forward(plan, mirror, bucket, seats, sampling_rows)
+        ints = pack_forward(plan, mirror, bucket, arrays, sampling_rows)
         if not sampling_rows:
             self._forward(bucket, ints)
             return StepHandle(plan.step, len(rows), [], [], None, None)
         packed = pack_sampling(
-            plan,
             mirror,
+            arrays,
             sampling_rows,
             num_rows=self._sampling_lines(bucket, len(sampling_rows)),
             keep_places=bucket.single_token_rows,

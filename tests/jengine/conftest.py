@@ -8,8 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from jengine import LLM
+from jengine import LLM, SamplingParams
+from jengine.core.plan import SamplingOptions
+from jengine.core.scheduler import Scheduler
+from jengine.engine import LLMEngine
+from jengine.input_processor import EndTokens, InputLimits, InputProcessor
+from jengine.output_processor import OutputProcessor
 from jengine.testing import write_random_checkpoint
+from jengine.testing.fake_runner import FakeRunner, next_token
+from jengine.text.tokenizer import Tokenizer
 
 F2_GREEDY = pathlib.Path(__file__).parent / "data" / "f2_greedy.json"
 
@@ -68,6 +75,83 @@ def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
         return LLM(str(model), **(small | options))
 
     return make
+
+
+class _Letters:
+    """A tokenizer of 26 ids, as far as one written in Python is asked."""
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [ord(letter) - ord("a") for letter in text]
+
+    def decode(self, token_ids: list[int], **_: Any) -> str:
+        return "".join(chr(ord("a") + token) for token in token_ids)
+
+
+@pytest.fixture(scope="session")
+def letters() -> Tokenizer:
+    """A tokenizer whose tokens are the letters a to z; no library takes part."""
+    return Tokenizer(
+        hf=_Letters(),
+        max_token_id=25,
+        eos_token_id=None,
+        special_token_ids=frozenset(),
+        known_token_ids=frozenset(range(26)),
+        backend=None,
+    )
+
+
+@pytest.fixture
+def make_engine(letters: Tokenizer) -> Callable[..., LLMEngine]:
+    """Makes engines that run on a `FakeRunner`: no model, no jax."""
+
+    def make(
+        *,
+        ahead: bool = True,
+        num_blocks: int = 40,
+        seqs: int = 5,
+        policy: str = "fcfs",
+        **runner_options: Any,
+    ) -> LLMEngine:
+        sizes = {
+            "num_blocks": num_blocks,
+            "block_size": 4,
+            "token_budget": 16,
+            "max_num_seqs": seqs,
+        }
+        scheduler = Scheduler(**sizes, policy=policy)
+        limits = InputLimits(26, 64, scheduler.max_sequence_tokens, 5, seed=0)
+        return LLMEngine(
+            scheduler,
+            FakeRunner(**sizes, vocab_size=26, **runner_options),
+            InputProcessor(limits, EndTokens(None, frozenset()), letters),
+            OutputProcessor(letters),
+            tokenizer=letters,
+            async_scheduling=ahead,
+        )
+
+    return make
+
+
+@pytest.fixture
+def expected_ids() -> Callable[[list[int], SamplingParams], list[int]]:
+    """What a request gives on an engine of `make_engine` when it runs alone."""
+
+    def run(prompt: list[int], params: SamplingParams) -> list[int]:
+        stops = params.stop_token_ids
+        options = SamplingOptions(
+            temperature=params.temperature,
+            seed=params.seed or 0,
+            stops_from=len(prompt) + params.min_tokens,
+            stop_ids=tuple(stops) if params.min_tokens else (),
+        )
+        ids = list(prompt)
+        for number in range(params.max_tokens or 0):
+            ids.append(next_token(ids, options, vocab_size=26))
+            if ids[-1] in stops and number + 1 > params.min_tokens:
+                break
+        return ids[len(prompt) :]
+
+    return run
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from jengine.checkpoint.gguf_config import (
     config_from_metadata,
     generation_from_metadata,
 )
-from jengine.checkpoint.gguf_header import GgufHeader, read_header
 from jengine.errors import CheckpointError, UnsupportedError
+from jengine.gguf_header import GgufHeader, read_header
 from models.config import ModelConfig
 
 

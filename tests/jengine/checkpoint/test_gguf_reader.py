@@ -4,7 +4,8 @@ import pytest
 
 from jengine.checkpoint import load_parameters, open_checkpoint
 from jengine.checkpoint.gguf_reader import huggingface_name, unpermute
-from jengine.errors import UnsupportedError
+from jengine.errors import CheckpointError, UnsupportedError
+from jengine.gguf_header import read_header
 
 ARCHITECTURES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
@@ -106,3 +107,25 @@ def test_unknown_number_format_is_named(write_gguf, make_config, make_tensors):
     path.write_bytes(data[:at] + (250).to_bytes(4, "little") + data[at + 4 :])
     with pytest.raises(UnsupportedError, match=r"output_norm\.weight.*format 250"):
         open_checkpoint(path)
+
+
+def test_ckp_03_every_cut_in_the_data_names_file_and_tensor(
+    write_gguf, make_config, make_tensors
+):
+    path = write_gguf("llama", make_config(), make_tensors(make_config()))
+    whole = path.read_bytes()
+    open_checkpoint(path)
+    places = read_header(path).tensors
+    last = max(places, key=lambda name: places[name].offset)
+    end = places[last].offset + 4 * int(np.prod(places[last].shape))
+    for size in (end - 1, end - 4, places[last].offset + 1, places[last].offset):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=rf"{path.name}: tensor {last} ends"):
+            open_checkpoint(path)
+
+
+def test_head_is_tied_when_the_file_has_none(write_gguf, make_config, make_tensors):
+    tied = make_config(tie_word_embeddings=True)
+    assert read_header(write_gguf("llama", tied, make_tensors(tied))).is_tied()
+    untied = make_config()
+    assert not read_header(write_gguf("llama", untied, make_tensors(untied))).is_tied()

@@ -12,7 +12,7 @@ from jengine.core.scheduler import Scheduler
 from jengine.runner.bucket import make_buckets
 from jengine.runner.layout import SamplingColumn
 from jengine.runner.mirror import SeatMirror
-from jengine.runner.pack import pack_forward, pack_mask, pack_sampling
+from jengine.runner.pack import pack_forward, pack_mask, pack_sampling, row_arrays
 from jengine.runner.step import StepContext, unpack_inputs
 from jengine.testing.fake_runner import FakeRunner
 
@@ -65,7 +65,7 @@ class Stream:
             longest_table=int(self.mirror.num_blocks[seats].max()),
         )
         sampling = [i for i, row in enumerate(plan.rows) if row.samples]
-        ints = pack_forward(plan, self.mirror, bucket, seats, sampling)
+        ints = pack_forward(plan, self.mirror, bucket, row_arrays(plan), sampling)
         inputs = unpack_inputs(
             self.context, bucket, jnp.asarray(ints), jnp.asarray(self.last_token)
         )
@@ -159,7 +159,7 @@ def test_sampling_lines(keep_places):
     plan, _ = stream.schedule()
     assert [row.samples for row in plan.rows] == [True, False]
     packed = pack_sampling(
-        plan, stream.mirror, [0], num_rows=4, keep_places=keep_places
+        stream.mirror, row_arrays(plan), [0], num_rows=4, keep_places=keep_places
     )
     assert packed[0, : SamplingColumn.TEMPERATURE].tolist() == [0, 2, 4, 1, 3]
     floats = packed[:, SamplingColumn.TEMPERATURE :].view(np.float32)
@@ -173,7 +173,9 @@ def test_sampling_lines_keep_their_places_or_close_up():
         stream.ask(name, [1, 2])
     plan, _ = stream.schedule()
     lines = [
-        pack_sampling(plan, stream.mirror, [0, 2], num_rows=4, keep_places=keep)
+        pack_sampling(
+            stream.mirror, row_arrays(plan), [0, 2], num_rows=4, keep_places=keep
+        )
         for keep in (True, False)
     ]
     seats = [line[:, SamplingColumn.SEAT].tolist() for line in lines]
@@ -188,7 +190,7 @@ def test_stp_a_mask_forbids_stop_ids_early_only():
     for _ in range(3):
         plan, handle = stream.schedule()
         packed = pack_sampling(
-            plan, stream.mirror, [0, 1], num_rows=2, keep_places=True
+            stream.mirror, row_arrays(plan), [0, 1], num_rows=2, keep_places=True
         )
         masks.append(pack_mask(packed, stream.mirror, vocab_size=40))
         stream.update(plan, handle)

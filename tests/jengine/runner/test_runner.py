@@ -32,7 +32,7 @@ def small(f2_dir, make_llm):
         f2_dir,
         max_num_seqs=4,
         max_num_batched_tokens=24,
-        num_gpu_blocks_override=24,
+        num_gpu_blocks_override=12,
         max_model_len=96,
         compilation_cache_dir=False,
     )

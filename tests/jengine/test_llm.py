@@ -1,0 +1,404 @@
+"""vLLM's script surface, on an engine with text and on one that uses its history."""
+
+import numpy as np
+import pytest
+
+from jengine import LLM, RequestOutputKind, SamplingParams
+from jengine.errors import (
+    ChatTemplateError,
+    ConfigError,
+    InvalidValueError,
+    PromptError,
+    UnsupportedError,
+)
+from jengine.testing import (
+    cycle,
+    write_byte_tokenizer,
+    write_markov_checkpoint,
+)
+
+ALPHABET = [*range(97, 123)]
+GREEDY = SamplingParams(temperature=0, max_tokens=3)
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory, make_llm):
+    """Says the alphabet, from the letter after the last of the prompt."""
+    folder = tmp_path_factory.mktemp("alphabet")
+    write_byte_tokenizer(folder)
+    table = cycle(ALPHABET, 320) | {58: np.eye(320, dtype=np.float32)[97] * 20}
+    write_markov_checkpoint(
+        folder,
+        table,
+        vocab_size=320,
+        eos_token_id=257,
+        generation_config={"temperature": 0.0, "max_new_tokens": 5, "top_k": 50},
+    )
+    return make_llm(folder, skip_tokenizer_init=False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request, check_idle):
+    yield
+    if "llm" in request.fixturenames:
+        check_idle(request.getfixturevalue("llm"))
+
+
+def texts(outputs):
+    return [output.outputs[0].text for output in outputs]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected", "shown"),
+    [
+        ("a", ["bcd"], ["a"]),
+        (["a"], ["bcd"], ["a"]),
+        (["c", "a"], ["def", "bcd"], ["c", "a"]),
+        (("c", "a"), ["def", "bcd"], ["c", "a"]),
+        ([99], ["def"], [None]),
+        ([97, 99], ["def"], [None]),
+        ([[99], [97]], ["def", "bcd"], [None, None]),
+        ([[99], (97,)], ["def", "bcd"], [None, None]),
+        (np.array([97, 99]), ["def"], [None]),
+        (np.array([[99], [97]]), ["def"] * 0, None),
+        ([np.array([99]), np.array([97])], ["def", "bcd"], [None, None]),
+        ({"prompt": "c"}, ["def"], ["c"]),
+        ({"prompt_token_ids": [99]}, ["def"], [None]),
+        ({"prompt": "what it says", "prompt_token_ids": [99]}, ["def"], ["what it says"]),
+        (
+            ["a", {"prompt_token_ids": [99]}, [100], {"prompt": "e"}],
+            ["bcd", "def", "efg", "fgh"],
+            ["a", None, None, "e"],
+        ),
+    ],
+)
+def test_prompts_in_every_form(llm, prompts, expected, shown):
+    if shown is None:  # an array of several prompts is no list of prompts
+        with pytest.raises(PromptError):
+            llm.generate(prompts, GREEDY, use_tqdm=False)
+        return
+    outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert texts(outputs) == expected
+    assert [output.prompt for output in outputs] == shown
+    for output in outputs:
+        assert output.finished
+        assert output.outputs[0].finish_reason == "length"
+        assert output.outputs[0].index == 0
+        if output.prompt is not None and len(output.prompt) == 1:
+            assert output.prompt_token_ids == [ord(output.prompt)]
+
+
+def test_results_come_in_the_order_of_the_prompts(llm):
+    prompts = [chr(letter) for letter in [*ALPHABET, *ALPHABET[::-1]]]
+    params = [SamplingParams(temperature=0, max_tokens=1 + i % 7) for i in range(52)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert [output.prompt for output in outputs] == prompts
+    assert [len(o.outputs[0].token_ids) for o in outputs] == [1 + i % 7 for i in range(52)]
+    assert len({output.request_id for output in outputs}) == 52
+
+
+def test_each_prompt_has_its_own_params(llm):
+    params = (
+        SamplingParams(temperature=0, max_tokens=2),
+        SamplingParams(temperature=0, max_tokens=9, stop="f"),
+        SamplingParams(temperature=0, max_tokens=1, logprobs=1),
+    )
+    outputs = llm.generate(["a", "b", "c"], params, use_tqdm=False)
+    assert texts(outputs) == ["bc", "cde", "d"]
+    assert [o.outputs[0].stop_reason for o in outputs] == [None, "f", None]
+    assert [o.outputs[0].logprobs is None for o in outputs] == [True, True, False]
+    generator = (one for one in params)
+    again = llm.generate(["a", "b", "c"], generator, use_tqdm=False)
+    assert texts(again) == texts(outputs)
+
+
+def test_without_params_the_model_decides(llm):
+    (output,) = llm.generate("a", use_tqdm=False)
+    assert texts([output]) == ["bcdef"]
+    default = llm.get_default_sampling_params()
+    assert default == SamplingParams(temperature=0, max_tokens=5)
+    assert texts(llm.chat([{"role": "user", "content": "a"}], use_tqdm=False)) == [
+        "abcde"
+    ]
+
+
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_the_callers_params_stay_as_they_are(llm, kind):
+    params = SamplingParams(temperature=0, max_tokens=3, output_kind=kind)
+    before = repr(params)
+    (output,) = llm.generate("a", params, use_tqdm=False)
+    assert texts([output]) == ["bcd"]  # the whole text, whatever kind was asked
+    assert repr(params) == before
+    assert params.output_kind is kind
+
+
+class Bar:
+    """What `tqdm` is asked for, and no more."""
+
+    def __init__(self, **options):
+        self.options, self.updates, self.closed = options, 0, False
+        self.format_dict = {"elapsed": 2.0}
+        self.postfix = ""
+
+    def update(self, count):
+        self.updates += count
+
+    def set_postfix_str(self, text, *, refresh):
+        self.postfix = text
+
+    def close(self):
+        self.closed = True
+
+
+def test_progress_by_a_callable(llm):
+    bars = []
+
+    def make(**options):
+        bars.append(Bar(**options))
+        return bars[-1]
+
+    llm.generate(["a", "b"], GREEDY, use_tqdm=make)
+    (bar,) = bars
+    assert bar.options["total"] == bar.updates == 2
+    assert bar.options["desc"] == "Processed prompts"
+    assert bar.postfix == "output: 3.0 tokens/s"
+    assert bar.closed
+
+
+def test_progress_by_an_object_that_only_counts(llm):
+    class Counter:
+        def __init__(self, **_):
+            made.append(self)
+            self.count = 0
+
+        def update(self, count):
+            self.count += count
+
+        def close(self):
+            self.count *= 100
+
+    made = []
+    llm.generate(["a", "b"], GREEDY, use_tqdm=Counter)
+    assert made[0].count == 200
+
+
+@pytest.mark.parametrize("use_tqdm", [True, False])
+def test_progress_on_standard_error(llm, capsys, use_tqdm):
+    llm.generate(["a", "b"], GREEDY, use_tqdm=use_tqdm)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("Processed prompts" in err and "2/2" in err) is use_tqdm
+    assert (err == "") is not use_tqdm
+
+
+def test_chat_of_one_and_of_several_conversations(llm):
+    system = {"role": "system", "content": "x"}
+    one = [system, {"role": "user", "content": "hi"}]
+    (output,) = llm.chat(one, GREEDY, use_tqdm=False)
+    want = "<bos>system: x<eos>\nuser: hi<eos>\nassistant:"
+    assert output.prompt == want
+    hf = llm.get_tokenizer()
+    assert output.prompt_token_ids == hf.encode(want, add_special_tokens=False)
+    assert output.prompt_token_ids.count(256) == 1  # no second BOS
+    assert texts([output]) == ["abc"]
+    params = [GREEDY, SamplingParams(temperature=0, max_tokens=1)]
+    several = llm.chat([one, [system]], params, use_tqdm=False)
+    assert [o.prompt for o in several] == [want, "<bos>system: x<eos>\nassistant:"]
+    assert texts(several) == ["abc", "a"]
+    assert llm.chat([[system]], GREEDY, use_tqdm=False)[0].prompt == several[1].prompt
+
+
+def test_chat_options(llm):
+    user = {"role": "user", "content": "a"}
+    open_turn = [user, {"role": "assistant", "content": "abc"}]
+    (output,) = llm.chat(
+        open_turn,
+        GREEDY,
+        use_tqdm=False,
+        add_generation_prompt=False,
+        continue_final_message=True,
+    )
+    assert output.prompt.endswith("assistant: abc")
+    assert texts([output]) == ["def"]
+    (output,) = llm.chat(
+        [user],
+        GREEDY,
+        use_tqdm=False,
+        chat_template="{{ messages[0].content }}{{ mood }}",
+        chat_template_kwargs={"mood": "z"},
+    )
+    assert (output.prompt, texts([output])) == ("az", ["abc"])
+    (output,) = llm.chat(
+        [user], GREEDY, False, None, "{{ messages[0].content }}{% if tools %}y{% endif %}",
+        tools=[{"type": "function", "function": {"name": "f"}}],
+    )
+    assert (output.prompt, texts([output])) == ("ay", ["zab"])
+
+
+@pytest.mark.parametrize("messages", [[], [{}], "hi", None, [{"role": "user"}], [[]]])
+def test_conversations_that_make_no_sense(llm, messages):
+    with pytest.raises(ChatTemplateError):
+        llm.chat(messages, GREEDY, use_tqdm=False)
+
+
+def test_a_chat_template_of_the_engine(tmp_path, llm, make_llm):
+    folder = llm.config.asked.model
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ messages[0].content }}b")
+    own = make_llm(folder, skip_tokenizer_init=False, chat_template=str(file))
+    user = [{"role": "user", "content": "a"}]
+    assert own.chat(user, GREEDY, use_tqdm=False)[0].prompt == "ab"
+    template = "{{ messages[0].content }}c"
+    (output,) = own.chat(user, GREEDY, use_tqdm=False, chat_template=template)
+    assert output.prompt == "ac"
+
+
+def test_the_tokenizer_is_the_hugging_face_one(llm, f2_llm):
+    assert llm.get_tokenizer().decode([97, 98]) == "ab"
+    assert llm.get_tokenizer() is llm.llm_engine.tokenizer.hf
+    assert f2_llm.get_tokenizer() is None
+    assert f2_llm.get_default_sampling_params() == SamplingParams()
+
+
+@pytest.fixture(scope="module")
+def f2_llm(f2_dir, make_llm):
+    """Runs one request at a time, the most urgent first."""
+    return make_llm(f2_dir, max_num_seqs=1, scheduling_policy="priority")
+
+
+def test_the_prefix_cache_can_be_reset(f2_llm, f2_greedy):
+    entry, cached = f2_greedy[39], []
+    for _ in range(2):
+        (output,) = f2_llm.generate(entry.prompt, GREEDY, use_tqdm=False)
+        cached.append(output.num_cached_tokens)
+    assert f2_llm.reset_prefix_cache() is True
+    (output,) = f2_llm.generate(entry.prompt, GREEDY, use_tqdm=False)
+    assert [*cached, output.num_cached_tokens] == [0, 32, 0]
+    f2_llm.llm_engine.add_request("running", entry.prompt, GREEDY)
+    f2_llm.llm_engine.step()
+    assert f2_llm.reset_prefix_cache() is False
+    f2_llm.llm_engine.abort_request("running")
+
+
+def test_priorities_decide_the_order(f2_llm):
+    order = []
+
+    class Order:
+        def __init__(self, **_):
+            pass
+
+        def update(self, _):
+            order.append(f2_llm.stats.num_scheduled_tokens)
+
+        def close(self):
+            pass
+
+    prompts = [[5] * (10 * n + 1) for n in range(1, 4)]
+    before = f2_llm.stats.num_scheduled_tokens
+    f2_llm.reset_prefix_cache()
+    params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
+    outputs = f2_llm.generate(prompts, params, use_tqdm=Order, priority=[2, -1, 1])
+    assert [o.prompt_token_ids for o in outputs] == prompts
+    # Each prompt has its own length, so the lengths show who came when. The next
+    # one has always been dispatched when a result is read.
+    cached = [o.num_cached_tokens for o in outputs]
+    run = [len(p) - c for p, c in zip(prompts, cached, strict=True)]
+    assert cached == [0, 0, 16]  # the middle one came before the long one
+    assert order[-1] - before == sum(run)
+
+
+@pytest.mark.parametrize("name", ["mine", "0", "1", "2"])
+def test_a_foreign_request_survives_generate(f2_dir, f2_greedy, make_llm, name):
+    llm = make_llm(f2_dir)
+    foreign, own = f2_greedy[20], f2_greedy[9]
+    kind = RequestOutputKind.DELTA
+    params = SamplingParams(
+        temperature=0, max_tokens=12, ignore_eos=True, output_kind=kind
+    )
+    llm.llm_engine.add_request(name, foreign.prompt, params)
+    for count in (4, 20):  # the foreign one ends in the second call
+        one = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+        outputs = llm.generate([own.prompt] * 2, one, use_tqdm=False)
+        for output in outputs:
+            expected = own.expected(count)
+            assert output.outputs[0].token_ids[: len(expected)] == expected
+    ids, finished = [], 0
+    while llm.llm_engine.has_unfinished_requests():
+        for output in llm.llm_engine.step():
+            assert output.request_id == name
+            ids += output.outputs[0].token_ids
+            finished += output.finished
+    assert (len(ids), finished) == (12, 1)
+    expected = foreign.expected(12)
+    assert ids[: len(expected)] == expected
+
+
+def test_a_foreign_request_survives_a_failing_generate(llm):
+    class Broken:
+        def __init__(self, **_):
+            pass
+
+        def update(self, _):
+            raise RuntimeError("no terminal")
+
+        def close(self):
+            pass
+
+    for count in (2, 8):  # it ends before and after the call breaks off
+        params = SamplingParams(temperature=0, max_tokens=count)
+        llm.llm_engine.add_request("foreign", "a", params)
+        with pytest.raises(RuntimeError, match="no terminal"):
+            llm.generate(["c", "d"], GREEDY, use_tqdm=Broken)
+        found = []
+        while llm.llm_engine.has_unfinished_requests():
+            found += llm.llm_engine.step()
+        assert {output.request_id for output in found} == {"foreign"}
+        assert found[-1].outputs[0].text == "bcdefghi"[:count]
+
+
+def test_no_prompts(llm):
+    assert llm.generate([], GREEDY, use_tqdm=False) == []
+    assert llm.generate([], use_tqdm=False) == []
+    assert llm.generate([], [], use_tqdm=False) == []
+
+
+@pytest.mark.parametrize("call", ["generate", "chat"])
+def test_lora_is_refused(llm, call):
+    prompt = "a" if call == "generate" else [{"role": "user", "content": "a"}]
+    with pytest.raises(UnsupportedError, match="lora_request"):
+        getattr(llm, call)(prompt, GREEDY, use_tqdm=False, lora_request=object())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sampling_params": [GREEDY]},
+        {"sampling_params": {"temperature": 0}},
+        {"sampling_params": [GREEDY, None]},
+        {"sampling_params": 3},
+        {"priority": [1]},
+        {"priority": "ab"},
+        {"priority": 1},
+    ],
+)
+def test_arguments_that_do_not_fit_the_prompts(llm, arguments):
+    with pytest.raises(InvalidValueError, match=next(iter(arguments))):
+        llm.generate(["a", "b"], use_tqdm=False, **arguments)
+
+
+@pytest.mark.parametrize("options", [{"modle": "x"}, {"block_size": 0}, {"seed": "x"}])
+def test_options_are_checked_before_anything_is_read(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        LLM("/does/not/exist", **options)
+
+
+def test_methods_that_are_missing(llm):
+    with pytest.raises(UnsupportedError, match="use generate or chat"):
+        llm.embed("a")
+    with pytest.raises(AttributeError, match="no attribute 'generat'"):
+        llm.generat("a")
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_half_made_object(tmp_path):
+    with pytest.raises(ValueError, match="config.json"):
+        LLM(tmp_path)
