@@ -1,16 +1,16 @@
 """Puts an engine together from a config: checkpoint, tokenizer, model, pool, parts."""
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jengine.checkpoint import Checkpoint, open_checkpoint
+from jengine.checkpoint.safetensors_reader import read_json
 from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
 from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
-from jengine.errors import CheckpointError, ConfigError
+from jengine.errors import ConfigError
 from jengine.input_processor import InputLimits, InputProcessor, find_end_tokens
 from jengine.output_processor import OutputProcessor
 from jengine.runner.build import build_runner, default_device, read_config
@@ -130,13 +130,10 @@ def _generation_config(config: EngineConfig, checkpoint: Checkpoint) -> dict[str
 
 def _read_generation_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "generation_config.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise ConfigError(
             "generation_config",
             str(folder),
             "'auto', 'vllm', or a folder that holds generation_config.json",
-        ) from None
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
+        )
+    return read_json(path)

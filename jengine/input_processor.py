@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.plan import SamplingOptions
 from jengine.core.request import Request
-from jengine.errors import InvalidValueError, PromptError
+from jengine.errors import CheckpointError, InvalidValueError, PromptError
 from jengine.prompts import ParsedPrompt, check_token_ids
 from jengine.sampling_params import SamplingParams, check_with_model
 from jengine.text.tokenizer import Tokenizer
@@ -157,7 +157,9 @@ class InputProcessor:
     ) -> SamplingOptions:
         seed = params.seed
         # An end id is masked before min_tokens even where it would be ignored.
-        stop_ids = self._end_tokens.all | frozenset(params.stop_token_ids)
+        named = self._end_tokens.all | frozenset(params.stop_token_ids)
+        # A checkpoint may name an end id that has no logit.
+        stop_ids = [i for i in named if 0 <= i < self._limits.vocab_size]
         wanted = params.logprobs
         return SamplingOptions(
             temperature=params.temperature,
@@ -191,6 +193,9 @@ def find_end_tokens(
       config: what config.json holds.
       generation_config: what generation_config.json holds.
       tokenizer_eos: the tokenizer's end-of-sequence id.
+
+    Raises:
+      CheckpointError: a file names something else than ids.
     """
     named = _as_ids(generation_config.get("eos_token_id"))
     named = named or _as_ids(config.get("eos_token_id"))
@@ -199,7 +204,13 @@ def find_end_tokens(
     return EndTokens(main, frozenset(named) - {main})
 
 
-def _as_ids(value: int | Sequence[int] | None) -> list[int]:
+def _as_ids(value: object) -> list[int]:
+    listed = list(value) if isinstance(value, list | tuple) else [value]
     if value is None:
         return []
-    return [value] if isinstance(value, int) else list(value)
+    if not all(type(one) is int for one in listed):
+        raise CheckpointError(
+            f"the checkpoint's eos_token_id is {value!r}; an id or a list of ids is "
+            "needed (edit generation_config.json or config.json)"
+        )
+    return listed

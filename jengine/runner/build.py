@@ -7,12 +7,12 @@ import jax
 
 from jengine.checkpoint import Checkpoint
 from jengine.config import ResolvedConfig
-from jengine.errors import ConfigError, UnsupportedError
+from jengine.errors import CheckpointError, ConfigError, UnsupportedError
 from jengine.runner.cache import block_bytes, pool_bytes
 from jengine.runner.compilation_cache import enable_compilation_cache
 from jengine.runner.load import load_model
 from jengine.runner.runner import ModelRunner, RunnerLimits
-from models.config import ModelConfig, UnsupportedModelError
+from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 
@@ -27,11 +27,14 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
 
     Raises:
       UnsupportedError: jengine cannot run this model; the message says why.
+      CheckpointError: the config makes no sense.
     """
     try:
         return ModelConfig.from_hf(dict(checkpoint.config))
     except UnsupportedModelError as error:
         raise UnsupportedError(f"{checkpoint.path}: {error}") from error
+    except ModelConfigError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
 
 
 def build_runner(
@@ -95,7 +98,7 @@ def decide_num_blocks(
     else:
         memory_bytes = asked.kv_cache_memory_bytes or memory_bytes
         most = resolved.max_num_seqs * resolved.max_blocks_per_request + 1
-        num_blocks = min(most, memory_bytes // block_bytes)
+        num_blocks = min(most, _steady(memory_bytes // block_bytes))
     if num_blocks < 2:
         raise ConfigError(
             "the KV pool",
@@ -106,6 +109,16 @@ def decide_num_blocks(
         )
     _check_capacity(resolved, (num_blocks - 1) * resolved.block_size)
     return num_blocks
+
+
+def _steady(num_blocks: int) -> int:
+    """Round down by less than 2 %, so that about as much memory gives the same.
+
+    The pool's size is part of every compiled program: programs kept from an earlier
+    start are of use only if it has not changed.
+    """
+    step = 1 << max(0, num_blocks.bit_length() - 7)
+    return num_blocks - num_blocks % step
 
 
 def _check_capacity(resolved: ResolvedConfig, capacity: int) -> None:

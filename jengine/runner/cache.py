@@ -21,14 +21,19 @@ def block_bytes(config: ModelConfig, block_size: int, dtype: Any) -> int:
 def pool_bytes(device: jax.Device, utilization: float) -> int:
     """Bytes that the KV pool may take on a device, after the weights.
 
+    On a CPU it goes by all memory rather than by what is free, as long as that
+    suffices: the pool's size is part of every compiled program, and a size that
+    differs from start to start would make each start compile anew.
+
     Args:
       device: where the pool will lie.
       utilization: share of an accelerator's memory that the engine may use in
-        all. On a CPU it scales a sixteenth of the memory that is free.
+        all. On a CPU it scales a sixteenth of all memory.
     """
     stats = None if device.platform == "cpu" else device.memory_stats()
     if stats is None:
-        return int(psutil.virtual_memory().available * _CPU_SHARE * utilization)
+        memory = psutil.virtual_memory()
+        return int(min(memory.total * _CPU_SHARE, memory.available / 2) * utilization)
     return int(stats["bytes_limit"] * utilization) - stats["bytes_in_use"]
 
 

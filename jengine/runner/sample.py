@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -226,7 +227,7 @@ def _largest_where(holds, num_rows: int) -> Int[Array, " R"]:
 
     def halve(_, bounds):
         low, high = bounds  # holds(low), not holds(high)
-        middle = low + lax.div(high - low, jnp.int32(2))
+        middle = low + lax.div(high - low, np.int32(2))
         good = holds(middle)
         return jnp.where(good, middle, low), jnp.where(good, high, middle)
 

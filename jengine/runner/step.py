@@ -12,6 +12,7 @@ tracing; nothing in here looks at data to decide what to run.
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -68,8 +69,8 @@ def unpack_inputs(
     row = token if bucket.single_token_rows else row_of_tokens(starts, bucket.tokens)
     row = jnp.minimum(row, bucket.rows - 1)
     position = jnp.where(real, lens[row] - starts[row + 1] + token, 0)
-    block = tables[row, lax.div(position, jnp.int32(context.block_size))]
-    offset = lax.rem(position, jnp.int32(context.block_size))
+    block = tables[row, lax.div(position, np.int32(context.block_size))]
+    offset = lax.rem(position, np.int32(context.block_size))
     return StepInputs(
         token_ids=jnp.where(packed < 0, carried, packed),
         positions=position,

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 
@@ -64,7 +65,7 @@ def reference_attention(  # noqa: PLR0913 - the arrays of a step
     q = queries.reshape(num_tokens, num_kv_heads, group, head_dim)
     scores = jnp.einsum(
         "tkgd,tskd->tkgs", q, k, preferred_element_type=jnp.float32
-    ) * jnp.float32(scale)
+    ) * np.float32(scale)
     scores = jnp.where(sees[:, None, None, :], scores, -jnp.inf)
     # A padding query sees nothing; zero scores keep its softmax finite.
     scores = jnp.where(is_real[:, None, None, None], scores, 0.0)

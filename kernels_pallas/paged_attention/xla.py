@@ -10,6 +10,7 @@ large temporaries fault pages in again in each layer.
 import functools
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -51,7 +52,7 @@ def xla_attention(  # noqa: PLR0913 - the arrays of a step
       The attended values; zeros for padding queries.
     """
     tables = _pad_tables(block_tables, keys.shape[2])
-    scaled = queries.astype(jnp.float32) * jnp.float32(scale)
+    scaled = queries.astype(jnp.float32) * np.float32(scale)
     attend = functools.partial(
         _attend_single, keys=keys, values=values, sliding_window=sliding_window
     )
@@ -109,7 +110,7 @@ def _single_rows_first(attend, queries, tables, seq_lens, num_single):
             out, attend(rows(queries), rows(tables), lens), start, axis=0
         )
 
-    num_groups = lax.div(num_single + size - 1, jnp.int32(size))
+    num_groups = lax.div(num_single + size - 1, np.int32(size))
     return lax.fori_loop(0, num_groups, run_group, jnp.zeros_like(queries))
 
 
@@ -190,7 +191,7 @@ def _attend_long_rows(queries, out, cache, rows, *, sliding_window):
             )
             return lax.dynamic_update_slice_in_dim(out, attended, start, axis=0)
 
-        num_tiles = lax.div(end - begin + tile - 1, jnp.int32(tile))
+        num_tiles = lax.div(end - begin + tile - 1, np.int32(tile))
         return lax.fori_loop(0, num_tiles, run_tile, out)
 
     out = lax.fori_loop(first_row, num_rows, run_row, out)[:num_tokens]
@@ -271,10 +272,10 @@ def _sees(
 
 def _chunk_range(shortest, longest, chunk: int, sliding_window: int | None):
     """Chunks that hold a position which some query sees."""
-    last = lax.div(longest + chunk - 1, jnp.int32(chunk))
+    last = lax.div(longest + chunk - 1, np.int32(chunk))
     if sliding_window is None:
-        return jnp.int32(0), last
-    first = lax.div(jnp.maximum(shortest - sliding_window, 0), jnp.int32(chunk))
+        return np.int32(0), last
+    first = lax.div(jnp.maximum(shortest - sliding_window, 0), np.int32(chunk))
     return first, last
 
 

@@ -2,7 +2,12 @@ import pytest
 
 from jengine import SamplingParams
 from jengine.core.plan import SamplingOptions
-from jengine.errors import InvalidValueError, PromptError, SamplingParamsError
+from jengine.errors import (
+    CheckpointError,
+    InvalidValueError,
+    PromptError,
+    SamplingParamsError,
+)
 from jengine.input_processor import (
     EndTokens,
     InputLimits,
@@ -110,6 +115,18 @@ def test_min_tokens_is_counted_from_the_prompt(
 ):
     made = make(processor, **options).options
     assert (made.stops_from, made.stop_ids) == (stops_from, stop_ids)
+
+
+def test_end_ids_without_a_logit_are_not_masked(letters):
+    processor = InputProcessor(LIMITS, EndTokens(2, frozenset({-1, 20, 999})), letters)
+    assert make(processor, min_tokens=1).options.stop_ids == (2,)
+
+
+@pytest.mark.parametrize("bad", ["</s>", [None], 1.5, True, {"id": 2}, [2, "3"]])
+def test_end_ids_that_are_none(bad):
+    for config, generation in [({"eos_token_id": bad}, {}), ({}, {"eos_token_id": bad})]:
+        with pytest.raises(CheckpointError, match="eos_token_id"):
+            find_end_tokens(config, generation, None)
 
 
 @pytest.mark.parametrize(

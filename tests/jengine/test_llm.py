@@ -34,7 +34,9 @@ def llm(tmp_path_factory, make_llm):
         eos_token_id=257,
         generation_config={"temperature": 0.0, "max_new_tokens": 5, "top_k": 50},
     )
-    return make_llm(folder, skip_tokenizer_init=False)
+    return make_llm(
+        folder, skip_tokenizer_init=False, max_num_seqs=2, max_num_batched_tokens=16
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,6 @@ def texts(outputs):
         ([[99], [97]], ["def", "bcd"], [None, None]),
         ([[99], (97,)], ["def", "bcd"], [None, None]),
         (np.array([97, 99]), ["def"], [None]),
-        (np.array([[99], [97]]), ["def"] * 0, None),
         ([np.array([99]), np.array([97])], ["def", "bcd"], [None, None]),
         ({"prompt": "c"}, ["def"], ["c"]),
         ({"prompt_token_ids": [99]}, ["def"], [None]),
@@ -73,10 +74,6 @@ def texts(outputs):
     ],
 )
 def test_prompts_in_every_form(llm, prompts, expected, shown):
-    if shown is None:  # an array of several prompts is no list of prompts
-        with pytest.raises(PromptError):
-            llm.generate(prompts, GREEDY, use_tqdm=False)
-        return
     outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
     assert texts(outputs) == expected
     assert [output.prompt for output in outputs] == shown
@@ -86,6 +83,11 @@ def test_prompts_in_every_form(llm, prompts, expected, shown):
         assert output.outputs[0].index == 0
         if output.prompt is not None and len(output.prompt) == 1:
             assert output.prompt_token_ids == [ord(output.prompt)]
+
+
+def test_an_array_of_several_prompts_is_no_list_of_prompts(llm):
+    with pytest.raises(PromptError, match="an integer"):
+        llm.generate(np.array([[99], [97]]), GREEDY, use_tqdm=False)
 
 
 def test_results_come_in_the_order_of_the_prompts(llm):
@@ -263,7 +265,12 @@ def test_the_tokenizer_is_the_hugging_face_one(llm, f2_llm):
 @pytest.fixture(scope="module")
 def f2_llm(f2_dir, make_llm):
     """Runs one request at a time, the most urgent first."""
-    return make_llm(f2_dir, max_num_seqs=1, scheduling_policy="priority")
+    return make_llm(
+        f2_dir,
+        max_num_seqs=1,
+        max_num_batched_tokens=16,
+        scheduling_policy="priority",
+    )
 
 
 def test_the_prefix_cache_can_be_reset(f2_llm, f2_greedy):
@@ -280,57 +287,40 @@ def test_the_prefix_cache_can_be_reset(f2_llm, f2_greedy):
     f2_llm.llm_engine.abort_request("running")
 
 
-def test_priorities_decide_the_order(f2_llm):
-    order = []
-
-    class Order:
-        def __init__(self, **_):
-            pass
-
-        def update(self, _):
-            order.append(f2_llm.stats.num_scheduled_tokens)
-
-        def close(self):
-            pass
-
-    prompts = [[5] * (10 * n + 1) for n in range(1, 4)]
-    before = f2_llm.stats.num_scheduled_tokens
-    f2_llm.reset_prefix_cache()
+@pytest.mark.parametrize(
+    ("priority", "cached"), [([2, 1, 0], [16, 32, 0]), ([-1, 3, 9], [0, 16, 32])]
+)
+def test_priorities_decide_the_order(f2_llm, priority, cached):
+    # Each is the start of the next, so the cache shows who came before whom.
+    prompts = [[5] * count for count in (17, 33, 49)]
+    assert f2_llm.reset_prefix_cache()
     params = SamplingParams(temperature=0, max_tokens=1, ignore_eos=True)
-    outputs = f2_llm.generate(prompts, params, use_tqdm=Order, priority=[2, -1, 1])
+    outputs = f2_llm.generate(prompts, params, use_tqdm=False, priority=priority)
     assert [o.prompt_token_ids for o in outputs] == prompts
-    # Each prompt has its own length, so the lengths show who came when. The next
-    # one has always been dispatched when a result is read.
-    cached = [o.num_cached_tokens for o in outputs]
-    run = [len(p) - c for p, c in zip(prompts, cached, strict=True)]
-    assert cached == [0, 0, 16]  # the middle one came before the long one
-    assert order[-1] - before == sum(run)
+    assert [o.num_cached_tokens for o in outputs] == cached
 
 
-@pytest.mark.parametrize("name", ["mine", "0", "1", "2"])
-def test_a_foreign_request_survives_generate(f2_dir, f2_greedy, make_llm, name):
-    llm = make_llm(f2_dir)
-    foreign, own = f2_greedy[20], f2_greedy[9]
+@pytest.mark.parametrize("ahead_of_counter", [None, 0, 1, 2, 3])
+def test_a_foreign_request_survives_generate(llm, ahead_of_counter):
+    name = "mine"
+    if ahead_of_counter is not None:  # an id that `generate` would take next
+        (output,) = llm.generate("a", GREEDY, use_tqdm=False)
+        name = str(int(output.request_id) + 1 + ahead_of_counter)
     kind = RequestOutputKind.DELTA
-    params = SamplingParams(
-        temperature=0, max_tokens=12, ignore_eos=True, output_kind=kind
-    )
-    llm.llm_engine.add_request(name, foreign.prompt, params)
+    params = SamplingParams(temperature=0, max_tokens=12, output_kind=kind)
+    llm.llm_engine.add_request(name, "a", params)
     for count in (4, 20):  # the foreign one ends in the second call
-        one = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
-        outputs = llm.generate([own.prompt] * 2, one, use_tqdm=False)
-        for output in outputs:
-            expected = own.expected(count)
-            assert output.outputs[0].token_ids[: len(expected)] == expected
-    ids, finished = [], 0
+        own = SamplingParams(temperature=0, max_tokens=count)
+        outputs = llm.generate(["c", "d"], own, use_tqdm=False)
+        alphabet = "abcdefghijklmnopqrstuvwxyz" * 2
+        assert texts(outputs) == [alphabet[3 : 3 + count], alphabet[4 : 4 + count]]
+    shown, finished = "", 0
     while llm.llm_engine.has_unfinished_requests():
         for output in llm.llm_engine.step():
             assert output.request_id == name
-            ids += output.outputs[0].token_ids
+            shown += output.outputs[0].text
             finished += output.finished
-    assert (len(ids), finished) == (12, 1)
-    expected = foreign.expected(12)
-    assert ids[: len(expected)] == expected
+    assert (shown, finished) == ("bcdefghijklm", 1)
 
 
 def test_a_foreign_request_survives_a_failing_generate(llm):

@@ -48,11 +48,13 @@ def _workload(seed):
         {"temperature": 1, "top_k": 5},
         {"temperature": 0.7, "top_p": 0.9, "min_p": 0.01},
         {"temperature": 0, "logprobs": 3},
-        {"temperature": 1, "logprobs": 0, "seed": 3},
+        {"temperature": 1, "logprobs": 0},
         {"temperature": 1, "min_tokens": 4, "stop_token_ids": [7]},
     ]
     params = [
-        SamplingParams(max_tokens=int(rng.integers(1, 20)) + 5, **choices[i % 7])
+        SamplingParams(
+            max_tokens=int(rng.integers(1, 20)) + 5, seed=i, **choices[i % 7]
+        )
         for i in range(14)
     ]
     return prompts, params
@@ -78,7 +80,8 @@ def test_without_warm_up_a_program_is_compiled_once(small, count_compiles):
     start = count_compiles()
     small.generate(*_workload(0), use_tqdm=False)
     after = count_compiles()
-    assert small.llm_engine.runner.num_programs == after - start > 0
+    assert 0 < small.llm_engine.runner.num_programs <= after - start
+    assert small.reset_prefix_cache()  # or hits would lead to other buckets
     small.generate(*_workload(0), use_tqdm=False)
     assert count_compiles() == after
 
