@@ -110,7 +110,7 @@ def _load_tokenizer(config: EngineConfig, checkpoint: Checkpoint) -> Tokenizer |
         return None
     own = config.tokenizer is None
     return load_tokenizer(
-        checkpoint.tokenizer_path if own else config.tokenizer,
+        config.tokenizer or checkpoint.tokenizer_path,
         gguf_file=checkpoint.gguf_file if own else None,
         mode=config.tokenizer_mode,
         revision=None if own else config.tokenizer_revision,

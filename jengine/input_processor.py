@@ -205,7 +205,7 @@ def find_end_tokens(
 
 
 def _as_ids(value: object) -> list[int]:
-    listed = list(value) if isinstance(value, list | tuple) else [value]
+    listed: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     if value is None:
         return []
     if not all(type(one) is int for one in listed):

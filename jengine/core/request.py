@@ -110,8 +110,9 @@ class Request:
         self.max_total_tokens = max_total_tokens
         self.options = options or SamplingOptions()
         self.eos_token_id = eos_token_id
-        own_eos = frozenset() if eos_token_id is None else frozenset((eos_token_id,))
-        self.ending_ids = stop_token_ids | own_eos
+        self.ending_ids = stop_token_ids
+        if eos_token_id is not None:
+            self.ending_ids |= {eos_token_id}
         self.priority = priority
         self.arrival = arrival
         self.cache_salt = cache_salt

@@ -129,7 +129,8 @@ class RequestTable:
     def check_invariants(self) -> None:
         """Assert what must hold between any two moves."""
         self.cache.check_invariants()
-        seats = [r.seat for r in self.running]
+        seats = [r.seat for r in self.running if r.seat is not None]
+        assert len(seats) == len(self.running)
         assert sorted([*seats, *self._free_seats]) == list(range(self._max_num_seqs))
         queued = [*self.running, *self.waiting]
         assert sorted(r.request_id for r in queued) == sorted(self.requests)

@@ -1,11 +1,13 @@
 """Making one row of a plan, and counting its tokens as computed."""
 
+from typing import Any
+
 from jengine.core.plan import ScheduledRequest
 from jengine.core.request import Request
 
 # Calling a named tuple's own constructor costs three times this, and 256 rows
 # are made in each step.
-_new_tuple = tuple.__new__
+_new_tuple: Any = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 def schedule_row(

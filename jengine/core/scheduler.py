@@ -9,6 +9,7 @@ then expected but not known, and rows carry them over on the device.
 import dataclasses
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from jengine.core.cache_manager import CacheManager
 from jengine.core.events import TokenEvent
@@ -19,7 +20,7 @@ from jengine.core.rows import schedule_row
 from jengine.core.stats import SchedulerCounters, SchedulerStats
 
 # A named tuple's own constructor costs three times as much.
-_new_tuple = tuple.__new__
+_new_tuple: Any = tuple.__new__  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 class Scheduler:

@@ -10,6 +10,7 @@ from jengine.config import ResolvedConfig
 from jengine.errors import CheckpointError, ConfigError, UnsupportedError
 from jengine.runner.cache import block_bytes, pool_bytes
 from jengine.runner.compilation_cache import enable_compilation_cache
+from jengine.runner.device import Device
 from jengine.runner.load import load_model
 from jengine.runner.runner import ModelRunner, RunnerLimits
 from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
@@ -17,7 +18,7 @@ from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 logger = logging.getLogger(__name__)
 
 
-def default_device() -> jax.Device:
+def default_device() -> Device:
     """Return the device that the model will lie on."""
     return jax.local_devices()[0]
 
@@ -41,7 +42,7 @@ def build_runner(
     checkpoint: Checkpoint,
     model_config: ModelConfig,
     resolved: ResolvedConfig,
-    device: jax.Device,
+    device: Device,
 ) -> ModelRunner:
     """Load the weights and allocate a KV pool in what memory is left.
 

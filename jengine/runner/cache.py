@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import psutil
 
+from jengine.runner.device import Device
 from models.config import ModelConfig
 from models.kv_cache import KVCache, LayerCache
 
@@ -18,7 +18,7 @@ def block_bytes(config: ModelConfig, block_size: int, dtype: Any) -> int:
     return config.kv_bytes_per_token(jnp.dtype(dtype).itemsize) * block_size
 
 
-def pool_bytes(device: jax.Device, utilization: float) -> int:
+def pool_bytes(device: Device, utilization: float) -> int:
     """Bytes that the KV pool may take on a device, after the weights.
 
     On a CPU it goes by all memory rather than by what is free, as long as that
@@ -43,7 +43,7 @@ def allocate(
     num_blocks: int,
     block_size: int,
     dtype: Any,
-    device: jax.Device,
+    device: Device,
 ) -> KVCache:
     """Return a cache of zeros.
 

@@ -7,13 +7,16 @@ from typing import Literal
 import jax
 import platformdirs
 
+from jengine.runner.device import Device
+
 logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 2 * 1024**3
+_OPTION = "jax_compilation_cache_dir"
 
 
 def enable_compilation_cache(
-    folder: str | Literal[False] | None, device: jax.Device
+    folder: str | Literal[False] | None, device: Device
 ) -> None:
     """Keep compiled programs on disk, unless jax was told already where to.
 
@@ -24,7 +27,7 @@ def enable_compilation_cache(
       device: programs of other kinds of device, or of other versions of jax, lie
         in other folders.
     """
-    if folder is False or jax.config.jax_compilation_cache_dir is not None:
+    if folder is False or _is_set():
         return
     base = Path(folder) if folder else platformdirs.user_cache_path("jengine") / "xla"
     kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
@@ -34,8 +37,12 @@ def enable_compilation_cache(
     except OSError as error:
         logger.warning("no compilation cache: %s cannot be made: %s", path, error)
         return
-    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update(_OPTION, str(path))
     jax.config.update("jax_compilation_cache_max_size", _MAX_BYTES)
     # Small programs are many: leaving them out would compile them at each start.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _is_set() -> bool:
+    return getattr(jax.config, _OPTION) is not None

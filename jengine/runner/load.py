@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jengine.checkpoint import Checkpoint, Target, iter_parameters
+from jengine.runner.device import Device
 from models.config import ModelConfig
 from models.registry import abstract_parameters, nest, resolve
 
@@ -24,7 +25,7 @@ class LoadedModel(NamedTuple):
 
 
 def load_model(
-    checkpoint: Checkpoint, config: ModelConfig, dtype: str, device: jax.Device
+    checkpoint: Checkpoint, config: ModelConfig, dtype: str, device: Device
 ) -> LoadedModel:
     """Read all parameters and place them; none is ever left unset.
 

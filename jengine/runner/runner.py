@@ -17,6 +17,7 @@ from jengine.runner import results
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
+from jengine.runner.device import Device
 from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
 from jengine.runner.pack import pack_forward, pack_mask, pack_sampling, row_arrays
@@ -83,7 +84,7 @@ class ModelRunner:
         model: LoadedModel,
         limits: RunnerLimits,
         *,
-        device: jax.Device,
+        device: Device,
         attention: str = "auto",
     ) -> None:
         """Allocate the cache; compiles nothing yet.

@@ -135,11 +135,9 @@ def uniform(rows: SamplingRows) -> Float[Array, " R"]:
         key = jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32")
         return jax.random.uniform(jax.random.fold_in(key, position), dtype=jnp.float32)
 
-    as_words = [
-        lax.bitcast_convert_type(half, jnp.uint32)
-        for half in (rows.seed_high, rows.seed_low)
-    ]
-    return jax.vmap(one)(*as_words, rows.position)
+    high = lax.bitcast_convert_type(rows.seed_high, jnp.uint32)
+    low = lax.bitcast_convert_type(rows.seed_low, jnp.uint32)
+    return jax.vmap(one)(high, low, rows.position)
 
 
 def draw(

@@ -102,6 +102,7 @@ def test_a_runner_that_fails_at_any_step(
 ):
     want = run(make_engine(ahead=ahead))
     assert want["stopped"][4][0] == "stop"
+    number = 0
     for number in range(1, 40):
         engine = make_engine(ahead=ahead, num_blocks=num_blocks)
         failing = Failing(getattr(engine.runner, method), number, late=late)

@@ -124,7 +124,10 @@ def test_end_ids_without_a_logit_are_not_masked(letters):
 
 @pytest.mark.parametrize("bad", ["</s>", [None], 1.5, True, {"id": 2}, [2, "3"]])
 def test_end_ids_that_are_none(bad):
-    for config, generation in [({"eos_token_id": bad}, {}), ({}, {"eos_token_id": bad})]:
+    for config, generation in [
+        ({"eos_token_id": bad}, {}),
+        ({}, {"eos_token_id": bad}),
+    ]:
         with pytest.raises(CheckpointError, match="eos_token_id"):
             find_end_tokens(config, generation, None)
 

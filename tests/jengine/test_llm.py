@@ -65,7 +65,11 @@ def texts(outputs):
         ([np.array([99]), np.array([97])], ["def", "bcd"], [None, None]),
         ({"prompt": "c"}, ["def"], ["c"]),
         ({"prompt_token_ids": [99]}, ["def"], [None]),
-        ({"prompt": "what it says", "prompt_token_ids": [99]}, ["def"], ["what it says"]),
+        (
+            {"prompt": "what it says", "prompt_token_ids": [99]},
+            ["def"],
+            ["what it says"],
+        ),
         (
             ["a", {"prompt_token_ids": [99]}, [100], {"prompt": "e"}],
             ["bcd", "def", "efg", "fgh"],
@@ -95,7 +99,9 @@ def test_results_come_in_the_order_of_the_prompts(llm):
     params = [SamplingParams(temperature=0, max_tokens=1 + i % 7) for i in range(52)]
     outputs = llm.generate(prompts, params, use_tqdm=False)
     assert [output.prompt for output in outputs] == prompts
-    assert [len(o.outputs[0].token_ids) for o in outputs] == [1 + i % 7 for i in range(52)]
+    assert [len(o.outputs[0].token_ids) for o in outputs] == [
+        1 + i % 7 for i in range(52)
+    ]
     assert len({output.request_id for output in outputs}) == 52
 
 
@@ -231,7 +237,11 @@ def test_chat_options(llm):
     )
     assert (output.prompt, texts([output])) == ("az", ["abc"])
     (output,) = llm.chat(
-        [user], GREEDY, False, None, "{{ messages[0].content }}{% if tools %}y{% endif %}",
+        [user],
+        GREEDY,
+        False,
+        None,
+        "{{ messages[0].content }}{% if tools %}y{% endif %}",
         tools=[{"type": "function", "function": {"name": "f"}}],
     )
     assert (output.prompt, texts([output])) == ("ay", ["zab"])
@@ -380,15 +390,3 @@ def test_arguments_that_do_not_fit_the_prompts(llm, arguments):
 def test_options_are_checked_before_anything_is_read(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         LLM("/does/not/exist", **options)
-
-
-def test_methods_that_are_missing(llm):
-    with pytest.raises(UnsupportedError, match="use generate or chat"):
-        llm.embed("a")
-    with pytest.raises(AttributeError, match="no attribute 'generat'"):
-        llm.generat("a")
-
-
-def test_a_model_that_cannot_be_loaded_leaves_no_half_made_object(tmp_path):
-    with pytest.raises(ValueError, match="config.json"):
-        LLM(tmp_path)

@@ -85,7 +85,7 @@ def test_an_accelerator_gives_its_share_less_what_is_taken(
 
 
 def _memory(monkeypatch, total, available):
-    kind = collections.namedtuple("memory", "total available")  # noqa: PYI024
+    kind = collections.namedtuple("memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: kind(total, available))
 
 

@@ -30,7 +30,10 @@ def test_every_tensor_is_in_its_place(f2_dir):
         return np.concatenate([tensors[f"{prefix}{n}.weight"] for n in names])
 
     pairs = {
-        "embed": (model.params["embed"]["weight"], tensors["model.embed_tokens.weight"]),
+        "embed": (
+            model.params["embed"]["weight"],
+            tensors["model.embed_tokens.weight"],
+        ),
         "head": (model.params["lm_head"]["weight"], tensors["lm_head.weight"]),
         "norm": (model.params["norm"]["scale"], tensors["model.norm.weight"]),
         "qkv": (

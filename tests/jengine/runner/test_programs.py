@@ -89,7 +89,7 @@ def test_compile_all_compiles_what_is_missing(loaded, compiles, caplog):
 def test_an_error_while_compiling_reaches_the_caller(loaded):
     store = make_store(loaded)
     too_many = SampleKey(1, SampleMode(num_logprobs=321))
-    with pytest.raises(ValueError, match="321|320"):
+    with pytest.raises(ValueError, match="top_k"):
         store.compile_all([too_many], lambda _: None)
     assert store.num_compiled == 0
 
@@ -126,12 +126,11 @@ def test_cache_and_tokens_are_donated_and_parameters_are_not(loaded, store):
     "wrong",
     [
         {"ints": ints(StepBucket(True, 2, 2, 2))},
-        {"ints": ints().astype(np.int64)},
         {"ints": ints().astype(np.float32)},
         {"last_token": jnp.zeros(4, jnp.int32)},
         {"packed": packed(2)},
     ],
-    ids=["longer", "int64", "float32", "a seat too many", "a row too many"],
+    ids=["longer", "float32", "a seat too many", "a row too many"],
 )
 def test_another_shape_or_type_raises_instead_of_compiling(
     loaded, store, compiles, wrong
