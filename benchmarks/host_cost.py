@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,7 @@ class Bench:
         end = time.perf_counter()
         return Step(scheduled - start, packed - scheduled, end - packed)
 
-    def _pack(self, plan: StepPlan) -> list[int]:
+    def _pack(self, plan: StepPlan) -> Sequence[int]:
         """Do what `ModelRunner.dispatch` does before it calls a program."""
         mirror = self.mirror
         mirror.apply(plan)
@@ -103,12 +104,11 @@ class Bench:
             num_tokens=plan.num_tokens,
             longest_table=int(mirror.num_blocks[seats].max()),
         )
-        sampling_rows = [i for i, row in enumerate(plan.rows) if row[6]]
-        pack_forward(plan, mirror, bucket, arrays, sampling_rows)
+        sampling_rows = arrays.sampling_rows
+        pack_forward(plan, mirror, bucket, arrays)
         pack_sampling(
             mirror,
             arrays,
-            sampling_rows,
             num_rows=bucket.rows,
             keep_places=bucket.single_token_rows,
         )

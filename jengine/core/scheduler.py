@@ -206,10 +206,13 @@ class Scheduler:
         ended = False
         for index, (row, ids) in enumerate(zip(plan.rows, result.sampled, strict=True)):
             request = requests.get(row[0])
-            # An id may have been aborted, and even used again, since the plan.
-            if not ids or request is None or not request.is_awaiting(step):
+            if not ids or request is None:
                 continue
-            del request.in_flight[0]
+            in_flight = request.in_flight
+            # The id may have been aborted, and even used again, since the plan.
+            if not in_flight or in_flight[0] != step:
+                continue
+            del in_flight[0]
             known = request.token_ids
             known += ids
             row_logprobs = logprobs[index] if logprobs else None

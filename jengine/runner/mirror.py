@@ -35,9 +35,10 @@ class SeatMirror:
     def apply(self, plan: StepPlan) -> None:
         """Take in what a plan changes; plans come in order, each once."""
         for row in plan.rows:
-            if row.options is not None:
-                self._seat(row, row.options)
-            elif row.new_block_ids:
+            options, new_block_ids = row[7], row[5]  # by number: it runs 256 times
+            if options is not None:
+                self._seat(row, options)
+            elif new_block_ids:
                 self._append_blocks(row, int(self.num_blocks[row.seat]))
 
     def _seat(self, row: ScheduledRequest, options: SamplingOptions) -> None:

@@ -25,21 +25,38 @@ class RowArrays(NamedTuple):
       seats: the seat of each row.
       counts: tokens that each row runs.
       ends: tokens of each row after the step; also the position of what it samples.
+      sampling_rows: rows that sample, ascending.
+      all_carry: whether every row runs the token last sampled at its seat.
     """
 
     seats: np.ndarray
     counts: np.ndarray
     ends: np.ndarray
+    sampling_rows: Sequence[int]
+    all_carry: bool
 
 
 def row_arrays(plan: StepPlan) -> RowArrays:
-    """Turn the rows' numbers into arrays, once a step."""
-    rows, num_single = plan.rows, plan.num_single_token_rows
-    counts = np.ones(len(rows), np.int32)
-    counts[num_single:] = [row.num_tokens for row in rows[num_single:]]
-    computed = np.array([row[2] for row in rows], np.int32)
+    """Turn the rows' numbers into arrays, once a step.
+
+    Columns are taken out by one `zip`: a loop over 256 rows for each of them would
+    cost more than all the arrays do.
+    """
+    _, seats, computed, _, carries, _, samples, _ = zip(*plan.rows, strict=True)
+    num_rows, num_single = len(seats), plan.num_single_token_rows
+    counts = np.ones(num_rows, np.int32)
+    if num_single < num_rows:
+        counts[num_single:] = [row.num_tokens for row in plan.rows[num_single:]]
     return RowArrays(
-        np.array([row[1] for row in rows], np.int32), counts, computed + counts
+        seats=np.array(seats, np.int32),
+        counts=counts,
+        ends=np.array(computed, np.int32) + counts,
+        sampling_rows=(
+            range(num_rows)
+            if all(samples)
+            else [row for row, does in enumerate(samples) if does]
+        ),
+        all_carry=num_single == num_rows and all(carries),
     )
 
 
@@ -48,7 +65,6 @@ def pack_forward(
     mirror: SeatMirror,
     bucket: StepBucket,
     arrays: RowArrays,
-    sampling_rows: Sequence[int],
 ) -> np.ndarray:
     """Pack what the forward program reads.
 
@@ -56,9 +72,8 @@ def pack_forward(
       plan: the step.
       mirror: the seats, this plan already applied.
       bucket: padded sizes that hold the step.
-      arrays: the plan's rows.
-      sampling_rows: rows whose last hidden state is wanted, in order. In a bucket
-        with one token a row the states are those of all rows and this is unused.
+      arrays: the plan's rows. The hidden states wanted are those of the sampling
+        rows, in order; in a bucket with one token a row, those of all rows.
 
     Returns:
       int32 buffer laid out by `forward_layout`.
@@ -66,7 +81,7 @@ def pack_forward(
     layout = forward_layout(bucket)
     out = np.zeros(layout.size, np.int32)
     num_rows = len(plan.rows)
-    out[: plan.num_tokens] = _token_ids(plan)
+    out[: plan.num_tokens] = -arrays.seats - 1 if arrays.all_carry else _token_ids(plan)
     starts = out[layout.query_start_loc]
     np.cumsum(arrays.counts, out=starts[1 : num_rows + 1])
     starts[num_rows + 1 :] = plan.num_tokens
@@ -74,8 +89,8 @@ def pack_forward(
     if bucket.single_token_rows:
         out[layout.logits_indices] = np.arange(bucket.rows, dtype=np.int32)
     else:
-        last_tokens = starts[1:][list(sampling_rows)] - 1
-        out[layout.logits_indices][: len(sampling_rows)] = last_tokens
+        last_tokens = starts[1:][list(arrays.sampling_rows)] - 1
+        out[layout.logits_indices][: len(last_tokens)] = last_tokens
     _fill_tables(out[layout.block_tables], mirror, bucket, arrays.seats)
     return out
 
@@ -83,7 +98,6 @@ def pack_forward(
 def pack_sampling(
     mirror: SeatMirror,
     arrays: RowArrays,
-    sampling_rows: Sequence[int],
     *,
     num_rows: int,
     keep_places: bool,
@@ -93,7 +107,6 @@ def pack_sampling(
     Args:
       mirror: the seats, the step's plan already applied.
       arrays: the plan's rows.
-      sampling_rows: rows that sample, ascending.
       num_rows: padded rows.
       keep_places: whether line i is row i, so that rows that do not sample leave
         a padding line; else the sampling rows lie without gaps.
@@ -105,9 +118,9 @@ def pack_sampling(
     out = np.zeros((num_rows, len(SamplingColumn)), np.int32)
     out[:, SamplingColumn.SEAT] = len(mirror.num_blocks)
     out[:, SamplingColumn.TEMPERATURE :] = (_ONE, _ONE, 0)
-    count = len(sampling_rows)
+    count = len(arrays.sampling_rows)
     all_sample = count == len(arrays.seats)
-    rows = slice(count) if all_sample else list(sampling_rows)
+    rows = slice(count) if all_sample else list(arrays.sampling_rows)
     seats = arrays.seats[rows]
     filled = mirror.sampling[seats]
     filled[:, SamplingColumn.SEAT] = seats

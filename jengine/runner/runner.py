@@ -5,7 +5,7 @@ reads device values in `collect` only.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,8 +50,8 @@ class StepHandle(NamedTuple):
 
     step: int
     num_rows: int
-    sampling_rows: list[int]
-    lines: list[int] | range
+    sampling_rows: Sequence[int]
+    lines: Sequence[int]
     num_logprobs: list[int] | None
     out: jax.Array | None
 
@@ -171,19 +171,18 @@ class ModelRunner:
             num_tokens=plan.num_tokens,
             longest_table=int(mirror.num_blocks[seats].max()),
         )
-        sampling_rows = [i for i, row in enumerate(rows) if row[6]]
-        ints = pack_forward(plan, mirror, bucket, arrays, sampling_rows)
+        sampling_rows = arrays.sampling_rows
+        ints = pack_forward(plan, mirror, bucket, arrays)
         if not sampling_rows:
             self._forward(bucket, ints)
             return StepHandle(plan.step, len(rows), [], [], None, None)
         packed = pack_sampling(
             mirror,
             arrays,
-            sampling_rows,
             num_rows=self._sampling_lines(bucket, len(sampling_rows)),
             keep_places=bucket.single_token_rows,
         )
-        mode, mask, wanted = self._sampling_mode(seats[sampling_rows], packed)
+        mode, mask, wanted = self._sampling_mode(seats[list(sampling_rows)], packed)
         out = self._run(bucket, mode, ints, packed, mask)
         out.copy_to_host_async()
         lines = sampling_rows if bucket.single_token_rows else range(len(sampling_rows))

@@ -197,7 +197,7 @@ def check_interrupts(make_engine, run, numbers, *, ahead):
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_an_interrupt_at_some_lines(make_engine, run, ahead):
-    check_interrupts(make_engine, run, range(3, 100_000, 41), ahead=ahead)
+    check_interrupts(make_engine, run, range(3, 100_000, 97), ahead=ahead)
 
 
 @pytest.mark.slow

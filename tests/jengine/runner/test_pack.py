@@ -64,8 +64,7 @@ class Stream:
             num_tokens=plan.num_tokens,
             longest_table=int(self.mirror.num_blocks[seats].max()),
         )
-        sampling = [i for i, row in enumerate(plan.rows) if row.samples]
-        ints = pack_forward(plan, self.mirror, bucket, row_arrays(plan), sampling)
+        ints = pack_forward(plan, self.mirror, bucket, row_arrays(plan))
         inputs = unpack_inputs(
             self.context, bucket, jnp.asarray(ints), jnp.asarray(self.last_token)
         )
@@ -159,7 +158,7 @@ def test_sampling_lines(keep_places):
     plan, _ = stream.schedule()
     assert [row.samples for row in plan.rows] == [True, False]
     packed = pack_sampling(
-        stream.mirror, row_arrays(plan), [0], num_rows=4, keep_places=keep_places
+        stream.mirror, row_arrays(plan), num_rows=4, keep_places=keep_places
     )
     assert packed[0, : SamplingColumn.TEMPERATURE].tolist() == [0, 2, 4, 1, 3]
     floats = packed[:, SamplingColumn.TEMPERATURE :].view(np.float32)
@@ -172,10 +171,9 @@ def test_sampling_lines_keep_their_places_or_close_up():
     for name in "abc":
         stream.ask(name, [1, 2])
     plan, _ = stream.schedule()
+    arrays = row_arrays(plan)._replace(sampling_rows=[0, 2])
     lines = [
-        pack_sampling(
-            stream.mirror, row_arrays(plan), [0, 2], num_rows=4, keep_places=keep
-        )
+        pack_sampling(stream.mirror, arrays, num_rows=4, keep_places=keep)
         for keep in (True, False)
     ]
     seats = [line[:, SamplingColumn.SEAT].tolist() for line in lines]
@@ -190,7 +188,7 @@ def test_stp_a_mask_forbids_stop_ids_early_only():
     for _ in range(3):
         plan, handle = stream.schedule()
         packed = pack_sampling(
-            stream.mirror, row_arrays(plan), [0, 1], num_rows=2, keep_places=True
+            stream.mirror, row_arrays(plan), num_rows=2, keep_places=True
         )
         masks.append(pack_mask(packed, stream.mirror, vocab_size=40))
         stream.update(plan, handle)

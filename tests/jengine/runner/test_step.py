@@ -166,7 +166,8 @@ def test_padding_writes_nothing(loaded):
 @pytest.mark.parametrize(("bucket", "padding"), [(SINGLE, 1), (MIXED, 15)])
 def test_unpacking_makes_padding_harmless(loaded, bucket, padding):
     ints = pack(bucket, [([-2], 6, [4, 8])])
-    inputs = unpack_inputs(loaded.context, bucket, ints, loaded.last_token(31, 32, 33))
+    run = compiled(unpack_inputs, loaded.context, bucket)
+    inputs = run(ints, loaded.last_token(31, 32, 33))
     assert inputs.token_ids.tolist() == [32] + [0] * padding
     assert inputs.positions.tolist() == [6] + [0] * padding
     assert inputs.slot_mapping.tolist() == [8 * 4 + 2] + [9 * 4] * padding

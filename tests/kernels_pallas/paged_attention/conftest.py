@@ -1,7 +1,9 @@
 """Steps over a paged cache, and dense attention in float64 to compare with."""
 
+import functools
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,16 +60,10 @@ def oracle(queries, rows, starts, dense, scale, window):
 
 
 def run_case(function, case, **options):
-    queries, keys, values, tables, starts, lens, _ = case
-    return function(
-        jnp.asarray(queries, jnp.float32),
-        jnp.asarray(keys, jnp.float32),
-        jnp.asarray(values, jnp.float32),
-        jnp.asarray(tables, jnp.int32),
-        jnp.asarray(starts, jnp.int32),
-        jnp.asarray(lens, jnp.int32),
-        **options,
-    )
+    """Run a function on a step's arrays, compiled as a whole."""
+    kinds = [jnp.float32] * 3 + [jnp.int32] * 3
+    arrays = [jnp.asarray(a, k) for a, k in zip(case[:6], kinds, strict=True)]
+    return jax.jit(functools.partial(function, **options))(*arrays)
 
 
 CASES = [(name, None) for name in RAGGED] + [("mixed", w) for w in (1, 20, 1000)]

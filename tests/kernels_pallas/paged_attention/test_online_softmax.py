@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels_pallas.paged_attention import online_softmax
@@ -43,10 +43,9 @@ def whole(scores, sees, values):
     return out
 
 
-@settings(max_examples=30)  # each pair of borders compiles a little
 @given(
     seed=st.integers(0, 1000),
-    borders=st.lists(st.integers(1, KEYS - 1), unique=True).map(sorted),
+    borders=st.sets(st.sampled_from([3, 6, 9])).map(sorted),  # few shapes to compile
     density=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
     spread=st.sampled_from([0.1, 5.0, 80.0]),
 )
