@@ -9,6 +9,9 @@ from jengine import SamplingParams
 from jengine.testing import scripted, write_markov_checkpoint
 
 
+slow = pytest.mark.slow
+
+
 def _params(max_tokens, **options):
     return SamplingParams(
         temperature=0, max_tokens=max_tokens, ignore_eos=True, **options
@@ -51,7 +54,7 @@ def test_cor_01_prefix_hit_that_covers_the_whole_prompt(
     check_idle(llm)
 
 
-@pytest.mark.parametrize("block_size", [8, 16])
+@pytest.mark.parametrize("block_size", [pytest.param(8, marks=slow), 16])
 def test_cor_02_prefix_cache_never_changes_the_answer(
     f2_dir, f2_greedy, make_llm, check_idle, block_size
 ):
@@ -95,11 +98,11 @@ def test_cor_02_a_block_is_no_hit_behind_another_first_block(
     ("num_blocks", "caching", "budget", "ahead"),
     [
         (15, True, 64, True),
-        (15, False, 8, True),
-        (15, True, 8, False),
-        (20, True, 64, True),
+        pytest.param(15, False, 8, True, marks=slow),
+        pytest.param(15, True, 8, False, marks=slow),
+        pytest.param(20, True, 64, True, marks=slow),
         (20, False, 64, False),
-        (30, True, 8, True),
+        pytest.param(30, True, 8, True, marks=slow),
     ],
 )
 def test_cor_03_preemption_loses_and_repeats_nothing(
@@ -160,7 +163,9 @@ def test_cor_03_deltas_add_up_through_preemption(f2_dir, f2_greedy, make_llm):
     assert llm.stats.num_preemptions > 0
 
 
-@pytest.mark.parametrize("budget", [2, 3, 7, 16, 17, 31, 64, 256])
+@pytest.mark.parametrize(
+    "budget", [*(pytest.param(b, marks=slow) for b in (2, 3, 16, 17, 31, 256)), 7, 64]
+)
 def test_cor_04_chunked_prefill_with_odd_sizes(
     f2_dir, f2_greedy, make_llm, check_idle, budget
 ):

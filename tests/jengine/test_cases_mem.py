@@ -92,7 +92,7 @@ class _Interrupter:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("ahead", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_mem_02_interrupts_leave_an_engine_that_can_be_used(
     f2_dir, f2_greedy, make_llm, check_idle, ahead
 ):
@@ -177,7 +177,9 @@ def test_mem_02_a_failing_step_costs_no_request(f2_dir, f2_greedy, make_llm):
     assert last["a"].outputs[0].token_ids == entry.expected(16)
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize(
+    "policy", ["fcfs", pytest.param("priority", marks=pytest.mark.slow)]
+)
 def test_mem_03_soak_of_adds_and_aborts_leaks_nothing(
     f2_dir, make_llm, check_idle, policy
 ):
