@@ -8,7 +8,6 @@ import pytest
 from jengine import SamplingParams
 from jengine.testing import scripted, write_markov_checkpoint
 
-
 slow = pytest.mark.slow
 
 
