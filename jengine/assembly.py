@@ -11,13 +11,21 @@ from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
 from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
 from jengine.errors import ConfigError
-from jengine.input_processor import InputLimits, InputProcessor, find_end_tokens
+from jengine.input_processor import (
+    EndTokens,
+    InputLimits,
+    InputProcessor,
+    find_end_tokens,
+)
 from jengine.output_processor import OutputProcessor
 from jengine.runner.build import build_runner, default_device, read_config
 from jengine.runner.runner import ModelRunner
+from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
 from jengine.text.tokenizer import Tokenizer, load_tokenizer
 
 logger = logging.getLogger(__name__)
+
+_OVERRIDABLE = frozenset({*GENERATION_CONFIG_FIELDS, "eos_token_id"})
 
 
 class Assembled(NamedTuple):
@@ -61,7 +69,10 @@ def assemble(config: EngineConfig) -> Assembled:
     generation_config = _generation_config(config, checkpoint)
     tokenizer = _load_tokenizer(config, checkpoint)
     runner = build_runner(checkpoint, model_config, resolved, device)
-    engine = _connect(resolved, runner, tokenizer, checkpoint)
+    named = {**checkpoint.generation_config, **generation_config}
+    eos = None if tokenizer is None else tokenizer.eos_token_id
+    end_tokens = find_end_tokens(checkpoint.config, named, eos)
+    engine = _connect(resolved, runner, tokenizer, end_tokens)
     if resolved.warmup:
         runner.warm_up()
     return Assembled(engine, resolved, generation_config)
@@ -71,7 +82,7 @@ def _connect(
     resolved: ResolvedConfig,
     runner: ModelRunner,
     tokenizer: Tokenizer | None,
-    checkpoint: Checkpoint,
+    end_tokens: EndTokens,
 ) -> LLMEngine:
     scheduler = Scheduler(
         num_blocks=runner.limits.num_blocks,
@@ -89,11 +100,6 @@ def _connect(
         max_sequence_tokens=scheduler.max_sequence_tokens,
         max_logprobs=resolved.max_logprobs,
         seed=resolved.seed,
-    )
-    end_tokens = find_end_tokens(
-        checkpoint.config,
-        checkpoint.generation_config,
-        None if tokenizer is None else tokenizer.eos_token_id,
     )
     return LLMEngine(
         scheduler,
@@ -125,6 +131,10 @@ def _generation_config(config: EngineConfig, checkpoint: Checkpoint) -> dict[str
         found = checkpoint.generation_config
     elif config.generation_config != "vllm":
         found = _read_generation_config(Path(config.generation_config))
+    for key in config.override_generation_config:
+        if key not in _OVERRIDABLE:
+            allowed = ", ".join(sorted(_OVERRIDABLE))
+            raise ConfigError("a key of override_generation_config", key, allowed)
     return {**found, **config.override_generation_config}
 
 

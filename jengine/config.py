@@ -53,7 +53,8 @@ class EngineConfig:
         come from: "auto" the checkpoint, "vllm" nowhere, or a folder.
       override_generation_config: settings laid over those.
       chat_template: template text, or a file that holds it.
-      disable_log_stats: keep quiet about throughput.
+      disable_log_stats: as in vLLM, without effect: statistics are in `LLM.stats`
+        either way, and nothing is logged from time to time.
       attention_backend: "auto" or "xla".
       warmup: compile every bucket at the start; None does so on accelerators only.
       compilation_cache_dir: where compiled programs are kept; None is the user's cache

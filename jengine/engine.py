@@ -12,7 +12,7 @@ from jengine.core.plan import StepPlan, StepResult
 from jengine.core.request import FinishReason
 from jengine.core.scheduler import Scheduler
 from jengine.core.stats import SchedulerStats
-from jengine.errors import InvalidValueError
+from jengine.errors import InvalidValueError, refuse_unbuilt
 from jengine.input_processor import InputProcessor
 from jengine.output_processor import OutputProcessor
 from jengine.outputs import RequestOutput
@@ -100,6 +100,10 @@ class LLMEngine:
         """Whether `step` still has something to do or to return."""
         return bool(self._scheduler.num_unfinished or self._undelivered)
 
+    def has_request(self, request_id: str) -> bool:
+        """Whether a live request has this id."""
+        return self._scheduler.get(request_id) is not None
+
     def get_num_unfinished_requests(self) -> int:
         """Requests that wait or run."""
         return self._scheduler.num_unfinished
@@ -112,6 +116,7 @@ class LLMEngine:
         params: SamplingParams,
         *,
         priority: int = 0,
+        **unbuilt: None,
     ) -> None:
         """Queue a request.
 
@@ -120,6 +125,7 @@ class LLMEngine:
           prompt: text, token ids, or a dict with either.
           params: how to sample.
           priority: smaller is served sooner under the priority policy.
+          **unbuilt: vLLM's other arguments; only None.
 
         Raises:
           PromptError: the prompt cannot be run.
@@ -127,11 +133,12 @@ class LLMEngine:
           InvalidValueError: the id or the priority cannot be used.
         """
         self._recover_if_broken()
+        refuse_unbuilt(unbuilt)
         parsed = parse_prompt(prompt)
-        self._check_id(request_id)
         if not isinstance(params, SamplingParams):
             raise InvalidValueError("params", params, "a SamplingParams")
         self._inputs.check_priority(priority)
+        self._check_id(request_id)
         self._inputs.check_params(params)
         self.queue(request_id, parsed, self._inputs.tokenize(parsed), params, priority)
 
@@ -143,7 +150,12 @@ class LLMEngine:
         params: SamplingParams,
         priority: int = 0,
     ) -> None:
-        """Queue a request whose prompt and parameters have been checked."""
+        """Queue a request whose prompt and parameters have been checked.
+
+        Raises:
+          InvalidValueError: a live request has this id; it is not touched.
+        """
+        self._check_id(request_id)
         request = self._inputs.make_request(
             request_id,
             token_ids,

@@ -5,6 +5,8 @@ allowed and, where there is one, the way out. This module owns the wording of th
 message; each check decides only what to put in it. Standard library only.
 """
 
+from collections.abc import Mapping
+
 
 class JengineError(ValueError):
     """Root of every error that jengine raises on purpose."""
@@ -63,6 +65,19 @@ class CheckpointError(JengineError):
 
 class ChatTemplateError(JengineError):
     """A conversation cannot be rendered with the chat template."""
+
+
+def refuse_unbuilt(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of vLLM whose feature is not built, unless they ask for nothing.
+
+    Raises:
+      UnsupportedError: one of them is not None.
+    """
+    for name, value in arguments.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"{name}={_shorten(value)} is not supported; leave it out"
+            )
 
 
 _LONGEST_SHOWN = 120  # characters of a value: a prompt may be a megabyte long

@@ -10,7 +10,12 @@ from tqdm.auto import tqdm
 from jengine.assembly import assemble
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
-from jengine.errors import InvalidValueError, PromptError, UnsupportedError
+from jengine.errors import (
+    InvalidValueError,
+    PromptError,
+    UnsupportedError,
+    refuse_unbuilt,
+)
 from jengine.outputs import RequestOutput
 from jengine.prompts import ParsedPrompt, parse_prompts
 from jengine.sampling_params import RequestOutputKind, SamplingParams
@@ -18,8 +23,16 @@ from jengine.text.chat import read_chat_template, render
 
 # vLLM's methods that have no meaning here or are not built; asking says so.
 _UNBUILT_METHODS = frozenset(
-    {"beam_search", "classify", "embed", "encode", "reward", "score", "sleep"}
-)
+    {
+        "apply_model", "beam_search", "classify", "collective_rpc", "embed", "encode",
+        "enqueue", "get_metrics", "reward", "score", "sleep", "start_profile",
+        "stop_profile", "wait_for_completion", "wake_up",
+    }
+)  # fmt: skip
+
+
+class UnbuiltMethodError(UnsupportedError, AttributeError):
+    """A method of vLLM's that jengine does not have; `hasattr` answers no."""
 
 
 class LLM:
@@ -53,11 +66,14 @@ class LLM:
         template = config.chat_template
         self._chat_template = None if template is None else read_chat_template(template)
         self._numbers = itertools.count()
+        self._unfinished: set[str] = set()  # requests of a call that broke off
 
     def __getattr__(self, name: str) -> Any:
         """Explain the methods of vLLM that are missing."""
         if name in _UNBUILT_METHODS:
-            raise UnsupportedError(f"LLM.{name} is not supported; use generate or chat")
+            raise UnbuiltMethodError(
+                f"LLM.{name} is not supported; use generate or chat"
+            )
         raise AttributeError(f"LLM has no attribute {name!r}")
 
     @property
@@ -72,8 +88,8 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
-        lora_request: None = None,
         priority: Sequence[int] | None = None,
+        **unbuilt: None,
     ) -> list[RequestOutput]:
         """Complete prompts.
 
@@ -85,8 +101,8 @@ class LLM:
           sampling_params: for all prompts, or one for each; None takes the model's
             own defaults.
           use_tqdm: whether to show progress, or what to show it with.
-          lora_request: as in vLLM; only None.
           priority: of each prompt, under the priority policy; smaller is sooner.
+          **unbuilt: vLLM's other arguments; only None.
 
         Returns:
           One output for each prompt, in their order.
@@ -96,7 +112,7 @@ class LLM:
           SamplingParamsError: parameters do not suit the model.
           InvalidValueError: lists of different lengths.
         """
-        _refuse_lora(lora_request)
+        refuse_unbuilt(unbuilt)
         inputs = self.llm_engine.inputs
         parsed = parse_prompts(prompts)
         ids = [
@@ -118,7 +134,9 @@ class LLM:
         continue_final_message: bool = False,
         tools: list[Any] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_content_format: str = "auto",
         priority: Sequence[int] | None = None,
+        **unbuilt: None,
     ) -> list[RequestOutput]:
         """Answer conversations, written out with the model's chat template.
 
@@ -132,12 +150,19 @@ class LLM:
           continue_final_message: whether to go on with the last message instead.
           tools: functions that the template may offer to the model.
           chat_template_kwargs: further variables for the template.
+          chat_template_content_format: only "auto": the template itself shows
+            whether it takes text or lists of parts.
           priority: as for `generate`.
+          **unbuilt: vLLM's other arguments; only None.
 
         Raises:
           ChatTemplateError: the conversation cannot be written out.
         """
-        _refuse_lora(lora_request)
+        refuse_unbuilt({"lora_request": lora_request, **unbuilt})
+        if chat_template_content_format != "auto":
+            raise InvalidValueError(
+                "chat_template_content_format", chat_template_content_format, "'auto'"
+            )
         tokenizer = self.llm_engine.tokenizer
         if tokenizer is None:
             raise PromptError("messages", messages, "nothing without a tokenizer")
@@ -170,8 +195,21 @@ class LLM:
         """Return what the model's generation config proposes."""
         return SamplingParams.from_generation_config(self._generation_config)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; refused (False) while any request runs."""
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forget all cached blocks; refused (False) while any request runs.
+
+        Args:
+          reset_running_requests: as in vLLM; only False.
+          reset_connector: as in vLLM; only False.
+        """
+        refuse_unbuilt(
+            {
+                "reset_running_requests": reset_running_requests or None,
+                "reset_connector": reset_connector or None,
+            }
+        )
         return self.llm_engine.reset_prefix_cache()
 
     @no_type_check
@@ -189,16 +227,30 @@ class LLM:
         )
         for one in priorities:
             self.llm_engine.inputs.check_priority(one)
-        request_ids = [str(next(self._numbers)) for _ in prompts]
+        self._abort_unfinished()
+        request_ids = [self._new_request_id() for _ in prompts]
+        self._unfinished.update(request_ids)
         try:
             for request in zip(
                 request_ids, prompts, token_ids, params, priorities, strict=True
             ):
                 self.llm_engine.queue(*request)
-            return self._finish(request_ids, use_tqdm)
+            outputs = self._finish(request_ids, use_tqdm)
         except BaseException:
-            self.llm_engine.abort_request(request_ids)
+            self._abort_unfinished()
             raise
+        self._unfinished.clear()
+        return outputs
+
+    def _abort_unfinished(self) -> None:
+        """Abort what a call left behind; if that is interrupted, the next call does."""
+        if self._unfinished:
+            self.llm_engine.abort_request(self._unfinished)
+            self._unfinished.clear()
+
+    def _new_request_id(self) -> str:
+        ids = (str(number) for number in self._numbers)
+        return next(i for i in ids if not self.llm_engine.has_request(i))
 
     @no_type_check
     def _params_for(
@@ -244,7 +296,7 @@ class LLM:
 def _per_prompt(name: str, values: Any, count: int) -> list[Any] | None:
     if values is None:
         return None
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValueError(name, values, "one for all prompts, or a list")
     listed = list(values)
     if len(listed) != count:
@@ -260,11 +312,6 @@ def _conversations(messages: Any) -> list[Any]:
     if is_list and messages and all(isinstance(m, list | tuple) for m in messages):
         return list(messages)
     return [messages]
-
-
-def _refuse_lora(lora_request: object) -> None:
-    if lora_request is not None:
-        raise UnsupportedError("lora_request is not supported yet; leave it at None")
 
 
 def _progress(use_tqdm: bool | Callable[..., Any], total: int) -> Any:

@@ -126,12 +126,11 @@ class RequestText:
         draw depends on its position only, so the same ones will be drawn again.
         """
         if self.params.logprobs is not None:
-            del self.request.token_ids[
-                self.request.num_prompt_tokens + len(self.logprobs) :
-            ]
+            start = self.request.num_prompt_tokens
+            del self.request.token_ids[start + len(self.logprobs) :]
             # The sum may lag behind the list by the entry that was being added.
-            entries = zip(self.logprobs, self.output_ids(), strict=True)
-            self.cumulative_logprob = sum((e[t].logprob for e, t in entries), 0.0)
+            drawn = zip(self.logprobs, self.request.token_ids[start:], strict=True)
+            self.cumulative_logprob = sum((e[t].logprob for e, t in drawn), 0.0)
         self._start_text()
         self.take(None)
 

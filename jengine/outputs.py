@@ -14,7 +14,7 @@ class Logprob:
 
     Attributes:
       logprob: natural logarithm of the probability.
-      rank: how many tokens of the vocabulary are at least as probable; 1 is the best.
+      rank: one more than the number of tokens that are more probable.
       decoded_token: the token's own text.
     """
 
@@ -33,9 +33,10 @@ class CompletionOutput:
       token_ids: the ids produced; an ending token is among them.
       cumulative_logprob: sum of the logprobs of `token_ids`; None when none were
         asked for.
-      logprobs: for each of `token_ids`, its own logprob first and then those of the
-        best tokens; None when none were asked for.
-      finish_reason: "stop", "length" or "abort"; None while it goes on.
+      logprobs: for each of `token_ids` the best tokens, best first, then the token
+        itself if it is not among them; None when none were asked for.
+      finish_reason: "stop", "length", "abort", or "error" where the logits were not
+        numbers; None while it goes on.
       stop_reason: the stop string or stop token id that ended it; None for the end of
         sequence and for every other reason.
     """

@@ -132,7 +132,8 @@ class ModelRunner:
         this has given up what the cache held.
         """
         leaves = jax.tree.leaves((self._kv, self._last_token))
-        if any(leaf.is_deleted() for leaf in leaves):
+        # None was left by an interrupt of this very function.
+        if self._kv is None or any(leaf.is_deleted() for leaf in leaves):
             self._kv = None
             self._start()
         self._mirror = self._new_mirror()

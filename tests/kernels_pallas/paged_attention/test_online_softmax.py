@@ -1,5 +1,6 @@
 """Softmax in pieces against softmax in one go, in numpy, float64."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kernels_pallas.paged_attention.online_softmax import SoftmaxState
 QUERIES, KEYS, HEAD_DIM = 3, 12, 4
 
 
+@jax.jit
 def add(state, scores, sees, values):
     """Take in one piece, as its callers do."""
     maximum, factor, weights = online_softmax.rescale(state, scores, sees)
@@ -31,7 +33,7 @@ def in_pieces(scores, sees, values, borders):
             jnp.asarray(sees[:, first:last]),
             jnp.asarray(values[first:last], jnp.float32),
         )
-    return np.asarray(online_softmax.finish(state))
+    return np.asarray(jax.jit(online_softmax.finish)(state))
 
 
 def whole(scores, sees, values):
