@@ -98,7 +98,9 @@ class LLMEngine:
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` still has something to do or to return."""
-        return bool(self._scheduler.num_unfinished or self._undelivered)
+        # A step that broke off may have ended requests that nobody was told of.
+        is_broken = self._is_stepping
+        return bool(is_broken or self._scheduler.num_unfinished or self._undelivered)
 
     def has_request(self, request_id: str) -> bool:
         """Whether a live request has this id."""
@@ -183,10 +185,11 @@ class LLMEngine:
           read a step later.
         """
         self._recover_if_broken()
+        self._outputs.commit()
         self._is_stepping = True
-        self._step()
-        self._is_stepping = False
-        delivered, self._undelivered = self._undelivered, []
+        delivered = [*self._undelivered, *self._step()]
+        # In one line, for an interrupt must not come in between.
+        self._undelivered, self._is_stepping = [], False
         return delivered
 
     def put_back(self, outputs: Iterable[RequestOutput]) -> None:
@@ -203,7 +206,7 @@ class LLMEngine:
         self._recover_if_broken()
         self._scheduler.check_invariants()
 
-    def _step(self) -> None:
+    def _step(self) -> list[RequestOutput]:
         scheduler = self._scheduler
         plan = scheduler.schedule()
         ahead = _InFlight(plan, self._runner.dispatch(plan)) if plan.rows else None
@@ -213,14 +216,14 @@ class LLMEngine:
         if due is None:
             # Requests that neither run nor can run would wait for ever.
             assert plan.rows or not scheduler.num_unfinished
-            return
+            return []
         result = self._runner.collect(due.handle)
         processed = self._outputs.process(scheduler.update(due.plan, result))
-        self._undelivered += processed.outputs
         for request_id, stop in processed.stopped:
             scheduler.finish((request_id,), FinishReason.STOP, stop)
         if not scheduler.num_unfinished:
             self._in_flight = None  # it holds but a token too many of each request
+        return processed.outputs
 
     def _recover_if_broken(self) -> None:
         """Make an engine whose last step broke off usable again.
@@ -233,13 +236,15 @@ class LLMEngine:
             return
         self._in_flight = None
         self._runner.reset()
-        self._outputs.restore()
-        ended = self._scheduler.rewind()
-        self._undelivered += self._outputs.finish(ended)
-        # Those that ended for the user before the scheduler heard of it.
-        orphans = [i for i in self._scheduler.request_ids if i not in self._outputs]
-        self._scheduler.finish(orphans, FinishReason.ABORT)
-        self._is_stepping = False
+        self._scheduler.rewind(self._outputs.roll_back())
+        late = self._outputs.restore()
+        for request_id, stop in late.stopped:
+            self._scheduler.finish((request_id,), FinishReason.STOP, stop)
+        # In one line, for an interrupt must not come in between.
+        self._undelivered, self._is_stepping = (
+            [*self._undelivered, *late.outputs],
+            False,
+        )
 
     def _check_id(self, request_id: object) -> None:
         if not isinstance(request_id, str) or not request_id:

@@ -39,6 +39,8 @@ class RequestText:
       logprobs: for each of them, what was asked for.
       cumulative_logprob: sum of their log-probabilities.
       stop_string: the stop string that ended it.
+      sent: tokens and characters that have been delivered.
+      offered: the same, once the step's outputs are delivered.
     """
 
     def __init__(
@@ -55,8 +57,8 @@ class RequestText:
         self._tokenizer = tokenizer if params.detokenize else None
         self.logprobs: list[dict[int, Logprob]] = []
         self.cumulative_logprob = 0.0
-        self.sent_tokens = 0
-        self.sent_text = 0
+        self.sent: tuple[int, int] = (0, 0)
+        self.offered: tuple[int, int] = (0, 0)
         self._start_text()
 
     def _start_text(self) -> None:
@@ -78,6 +80,11 @@ class RequestText:
                     self.params.spaces_between_special_tokens
                 ),
             )
+
+    @property
+    def request_id(self) -> str:
+        """Whose text it is."""
+        return self.request.request_id
 
     @property
     def text(self) -> str:
@@ -119,16 +126,20 @@ class RequestText:
         if request.is_finished and self.stop_string is None:
             self._parts.append(self._stops.finish())
 
-    def restore(self) -> None:
-        """Start over from the known tokens, after a step that broke off anywhere.
+    def forget_unexplained(self) -> None:
+        """Drop known tokens whose log-probabilities were lost with a broken step.
 
-        Tokens whose log-probabilities were lost with that step are forgotten: a
-        draw depends on its position only, so the same ones will be drawn again.
+        A draw depends on its position only, so the same ones will be drawn again.
         """
         if self.params.logprobs is not None:
             start = self.request.num_prompt_tokens
             del self.request.token_ids[start + len(self.logprobs) :]
+
+    def restore(self) -> None:
+        """Start over from the known tokens, after a step that broke off anywhere."""
+        if self.params.logprobs is not None:
             # The sum may lag behind the list by the entry that was being added.
+            start = self.request.num_prompt_tokens
             drawn = zip(self.logprobs, self.request.token_ids[start:], strict=True)
             self.cumulative_logprob = sum((e[t].logprob for e, t in drawn), 0.0)
         self._start_text()
@@ -172,10 +183,7 @@ class OutputProcessor:
         """
         self._tokenizer = tokenizer
         self._live: dict[str, RequestText] = {}
-
-    def __contains__(self, request_id: str) -> bool:
-        """Whether this request is being followed."""
-        return request_id in self._live
+        self._offered: list[RequestText] = []
 
     def add(self, request: Request, prompt: str | None, params: SamplingParams) -> None:
         """Follow a request from now on."""
@@ -201,35 +209,59 @@ class OutputProcessor:
             self._emit(state, outputs)
         return ProcessedStep(outputs, stopped)
 
-    def finish(self, requests: Iterable[Request]) -> list[RequestOutput]:
-        """Return the last outputs of requests that were ended from outside."""
-        outputs: list[RequestOutput] = []
-        for request in requests:
-            state = self._live.get(request.request_id)
-            if state is not None and state.request is request:
-                state.take(None)
-                self._emit(state, outputs)
-        return outputs
+    def commit(self) -> None:
+        """Note that the last outputs were delivered; forget requests that ended.
 
-    def restore(self) -> None:
-        """Bring every request's text in line with its known tokens."""
+        Until then `restore` takes them back, so that what breaks off between two
+        calls of this loses no output and gives none twice.
+        """
+        for state in self._offered:
+            state.sent = state.offered
+            if state.is_finished and self._live.get(state.request_id) is state:
+                del self._live[state.request_id]
+        self._offered = []
+
+    def roll_back(self) -> list[Request]:
+        """Take back what was not delivered.
+
+        Returns:
+          All requests whose end has not been delivered, their tokens those that
+          everything is known about.
+        """
+        self._offered = []
+        for state in self._live.values():
+            state.forget_unexplained()
+        return [state.request for state in self._live.values()]
+
+    def restore(self) -> ProcessedStep:
+        """Bring every request's text in line with its known tokens.
+
+        Returns:
+          The last outputs of those that this ends.
+        """
+        outputs: list[RequestOutput] = []
+        stopped: list[tuple[str, str]] = []
         for state in self._live.values():
             state.restore()
+            if state.stop_string is not None and not state.request.is_finished:
+                stopped.append((state.request_id, state.stop_string))
+            if state.is_finished:
+                self._emit(state, outputs)
+        return ProcessedStep(outputs, stopped)
 
     def _emit(self, state: RequestText, outputs: list[RequestOutput]) -> None:
-        """Add a request's output if its kind wants one now; forget it at its end."""
+        """Add a request's output if its kind wants one now."""
         kind = state.params.output_kind
+        self._offered.append(state)
         if state.is_finished or kind is not RequestOutputKind.FINAL_ONLY:
             outputs.append(_output(state, delta=kind is RequestOutputKind.DELTA))
-        if state.is_finished:
-            del self._live[state.request.request_id]
 
 
 def _output(state: RequestText, *, delta: bool) -> RequestOutput:
     """Make an output of everything so far, or of what was not sent yet."""
-    first_token, first_char = (state.sent_tokens, state.sent_text) if delta else (0, 0)
+    first_token, first_char = state.sent if delta else (0, 0)
     text, token_ids = state.text, state.output_ids()
-    state.sent_tokens, state.sent_text = len(token_ids), len(text)
+    state.offered = (len(token_ids), len(text))
     asked = state.params.logprobs is not None
     completion = CompletionOutput(
         index=0,

@@ -163,9 +163,9 @@ class Request:
 
     def rewind(self) -> None:
         """Forget everything that steps did and that the host has not seen."""
-        assert not self.is_finished
-        if self.status is RequestStatus.RUNNING:
-            self.status = RequestStatus.PREEMPTED
+        was_admitted = self.num_cached_tokens is not None
+        self.status = RequestStatus.PREEMPTED if was_admitted else RequestStatus.WAITING
+        self.finish_reason = self.stop_reason = None
         self.block_hashes.clear()
         self._reset_progress()
 

@@ -5,6 +5,7 @@ move to make, and when, is the scheduler's business.
 """
 
 import bisect
+from collections.abc import Iterable
 
 from jengine.core.cache_manager import CacheManager
 from jengine.core.queue import FcfsQueue, PriorityQueue, WaitingQueue, priority_key
@@ -106,25 +107,22 @@ class RequestTable:
         """Drop ended requests from `running`."""
         self.running = [r for r in self.running if not r.is_finished]
 
-    def rewind(self) -> list[Request]:
-        """Start every request over, with its known tokens, on a new pool.
+    def rewind(self, requests: Iterable[Request]) -> None:
+        """Start these requests over, with their known tokens, on a new pool.
 
-        Returns:
-          The requests that had ended, or now do, without having been reported.
+        Those that the broken step ended are ended again if their tokens say so; what
+        else it did is forgotten.
         """
         self.cache = self.cache.empty_copy()
         self._clear()
-        ended: list[Request] = []
-        for request in sorted(self.requests.values(), key=lambda r: r.arrival):
-            if request.is_finished:
-                del self.requests[request.request_id]
-            else:
-                request.rewind()
-                self.waiting.push(request)
-                if not self.end_if_stopped(request):
-                    continue
-            ended.append(request)
-        return ended
+        self.requests = {}
+        listed = sorted(requests, key=lambda r: r.arrival)
+        revived = {r.request_id for r in listed if r.is_finished}
+        self.finished_ids = [i for i in self.finished_ids if i not in revived]
+        for request in listed:
+            request.rewind()
+            self.add(request)
+            self.end_if_stopped(request)
 
     def check_invariants(self) -> None:
         """Assert what must hold between any two moves."""

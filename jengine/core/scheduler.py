@@ -226,16 +226,16 @@ class Scheduler:
             table.sweep()
         return events
 
-    def rewind(self) -> list[Request]:
-        """Start every live request over, with its known tokens, on a new pool.
+    def rewind(self, requests: Iterable[Request]) -> None:
+        """Start these requests over, with their known tokens, on a new pool.
 
         For use after a step that broke off anywhere: whatever it did to the pool,
-        the seats or the prefix index is forgotten.
+        the seats, the prefix index or the requests is forgotten.
 
-        Returns:
-          The requests that the broken step ended without saying so.
+        Args:
+          requests: all whose end the user has not been told.
         """
-        return self._table.rewind()
+        self._table.rewind(requests)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any block is in use."""

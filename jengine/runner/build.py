@@ -97,9 +97,12 @@ def decide_num_blocks(
     if asked.num_gpu_blocks_override is not None:
         num_blocks = asked.num_gpu_blocks_override
     else:
-        memory_bytes = asked.kv_cache_memory_bytes or memory_bytes
         most = resolved.max_num_seqs * resolved.max_blocks_per_request + 1
-        num_blocks = min(most, _steady(memory_bytes // block_bytes))
+        exact = asked.kv_cache_memory_bytes
+        fitting = (
+            exact // block_bytes if exact else _steady(memory_bytes // block_bytes)
+        )
+        num_blocks = min(most, fitting)
     if num_blocks < 2:
         raise ConfigError(
             "the KV pool",

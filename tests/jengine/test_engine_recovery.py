@@ -172,7 +172,7 @@ def interrupt_at(engine, number):
     def traced_step():
         sys.settrace(trace)
         try:
-            step()
+            return step()
         finally:
             sys.settrace(None)
 

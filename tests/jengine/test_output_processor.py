@@ -38,6 +38,10 @@ class Followed:
         logprobs = logprobs_of(token_id, index) if asked else None
         return TokenEvent(self.request, (token_id,), logprobs)
 
+    def restore(self):
+        self.text.forget_unexplained()
+        self.text.restore()
+
     def learn(self, token_id, finish=None, stop_reason=None):
         self.text.take(self.event(token_id, finish, stop_reason).logprobs)
 
@@ -180,13 +184,13 @@ class TestRestore:
         while broken.request.num_output_tokens < len(ids):
             index = broken.request.num_output_tokens
             if (index, "before") in cuts:
-                broken.text.restore()
+                broken.restore()
                 cuts.discard((index, "before"))
                 continue  # tokens may have been forgotten: they are drawn again
             if (index, "between") in cuts:  # known, but not yet taken in
                 cuts.discard((index, "between"))
                 broken.event(ids[index])
-                broken.text.restore()
+                broken.restore()
                 continue
             broken.learn(ids[index])
         assert broken.seen == whole.seen
@@ -195,7 +199,7 @@ class TestRestore:
         followed = Followed(letters, logprobs=1)
         followed.learn(0)
         followed.event(1)
-        followed.text.restore()
+        followed.restore()
         assert followed.request.token_ids == [*PROMPT, 0]
         followed.learn(1)
         assert followed.text.text == "ab"
@@ -205,7 +209,7 @@ class TestRestore:
         followed = Followed(letters)
         followed.learn(0)
         followed.event(1)
-        followed.text.restore()
+        followed.restore()
         assert followed.request.token_ids == [*PROMPT, 0, 1]
         assert followed.text.text == "ab"
 
@@ -214,7 +218,7 @@ class TestRestore:
         followed.learn(0)
         followed.learn(1)
         followed.text.cumulative_logprob = -1.5  # the second was being added
-        followed.text.restore()
+        followed.restore()
         assert followed.text.cumulative_logprob == -4.0
 
 
@@ -242,6 +246,7 @@ class TestOutputProcessor:
             c={"output_kind": RequestOutputKind.FINAL_ONLY},
         )
         processor.process([followed[n].event(0) for n in "cab"])
+        processor.commit()
         step = processor.process([followed[n].event(1) for n in "cba"])
         assert step.stopped == []
         assert [o.request_id for o in step.outputs] == ["b", "a"]
@@ -252,10 +257,11 @@ class TestOutputProcessor:
         assert step.outputs[0].prompt == "hi"
         assert step.outputs[0].prompt_token_ids == PROMPT
         last = processor.process([followed["c"].event(2, FinishReason.LENGTH)])
+        processor.commit()
         (output,) = last.outputs
         assert (output.finished, output.outputs[0].token_ids) == (True, [0, 1, 2])
-        assert "c" not in processor
-        assert "a" in processor
+        live = [followed["a"].request, followed["b"].request]
+        assert processor.roll_back() == live
 
     def test_a_stop_string_is_reported_once(self, make):
         processor, followed = make(a={"stop": ["b"]}, b={})
@@ -263,7 +269,8 @@ class TestOutputProcessor:
         step = processor.process([followed["a"].event(1), followed["b"].event(1)])
         assert step.stopped == [("a", "b")]
         assert [o.finished for o in step.outputs] == [True, False]
-        assert "a" not in processor
+        processor.commit()
+        assert processor.roll_back() == [followed["b"].request]
         again = processor.process([followed["a"].event(2)])
         assert again == ([], [])
 
@@ -279,11 +286,26 @@ class TestOutputProcessor:
         processor, followed = make(a={"output_kind": kind, "stop": ["bx"]})
         step = processor.process([followed["a"].event(1)])
         assert step.outputs[0].outputs[0].text == ""
-        followed["a"].request.finish(FinishReason.ABORT, None)
-        (output,) = processor.finish([followed["a"].request])
-        done = output.outputs[0]
-        assert (done.text, done.token_ids, done.finish_reason) == ("b", [], "abort")
-        assert processor.finish([followed["a"].request]) == []
+        processor.commit()
+        followed["a"].request.finish(FinishReason.ERROR, None)
+        step = processor.process([TokenEvent(followed["a"].request, (), None)])
+        done = step.outputs[0].outputs[0]
+        assert (done.text, done.token_ids, done.finish_reason) == ("b", [], "error")
+
+    def test_what_was_not_delivered_is_given_again(self, make):
+        kind = RequestOutputKind.DELTA
+        processor, followed = make(a={"output_kind": kind}, b={"stop": ["ab"]})
+        processor.process([followed["a"].event(0), followed["b"].event(0)])
+        processor.commit()
+        lost = processor.process([followed["a"].event(1), followed["b"].event(1)])
+        assert lost.stopped == [("b", "ab")]
+        assert processor.roll_back() == [followed["a"].request, followed["b"].request]
+        step = processor.restore()
+        assert step.stopped == lost.stopped
+        assert step.outputs == lost.outputs[1:]  # what goes on waits for its next token
+        processor.commit()
+        step = processor.process([followed["a"].event(2)])
+        assert step.outputs[0].outputs[0].text == "bc"
 
     def test_a_failed_request_ends_without_a_token(self, make):
         processor, followed = make(a={})
@@ -300,13 +322,13 @@ class TestOutputProcessor:
         stranger = Followed(letters, name="b")
         events = [followed["a"].event(0), stranger.event(0)]
         assert processor.process(events) == ([], [])
-        assert processor.finish([stranger.request]) == []
 
     def test_restore_covers_every_request(self, make):
         processor, followed = make(a={}, b={"logprobs": 1})
         processor.process([followed["a"].event(0), followed["b"].event(0)])
         followed["a"].event(1)
         followed["b"].event(1)
+        processor.roll_back()
         processor.restore()
         assert followed["a"].request.num_output_tokens == 2
         assert followed["b"].request.num_output_tokens == 1

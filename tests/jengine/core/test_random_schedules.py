@@ -115,7 +115,8 @@ def run_scheduler(case, alone, check_scheduler, check_index):
         if not case.arrivals and not scheduler.num_unfinished:
             break
         plan = scheduler.schedule()
-        live_finished += plan.finished_ids
+        if plan.rows:  # else its news come again with the next plan
+            live_finished += plan.finished_ids
         assert plan.rows or pending or not scheduler.num_unfinished
         pending.append((plan, runner.dispatch(plan)))
         if len(pending) > case.depth:

@@ -87,6 +87,15 @@ def test_rewinding_keeps_only_what_the_host_knows(runs):
     assert (request.in_flight, request.block_hashes, request.seat) == ([], [], None)
 
 
+def test_rewinding_takes_back_an_end_that_nobody_was_told_of():
+    request = make()
+    request.admit(0, 0)
+    request.finish(FinishReason.STOP, 6)
+    request.rewind()
+    assert request.status is RequestStatus.PREEMPTED
+    assert (request.finish_reason, request.stop_reason) == (None, None)
+
+
 def test_finishing_happens_once():
     request = make()
     request.admit(0, 0)
@@ -94,7 +103,7 @@ def test_finishing_happens_once():
     assert request.is_finished
     assert (request.finish_reason, request.stop_reason) == ("stop", 6)
     assert request.seat is None
-    for change in (request.preempt, request.rewind, lambda: request.admit(0, 0)):
+    for change in (request.preempt, lambda: request.admit(0, 0)):
         with pytest.raises(AssertionError):
             change()
     with pytest.raises(AssertionError):

@@ -68,13 +68,15 @@ def test_ending_frees_all(state):
     assert len(table._free_seats) == 3 - (state != "waiting")
 
 
-def test_rewinding_reports_what_ended_unheard():
+def test_rewinding_decides_anew_who_has_ended():
     table, requests = make("a", "b", "c")
     start(table, requests)
-    requests[0].finish(FinishReason.STOP, None)  # broke off before it was forgotten
+    table.end(requests[0], FinishReason.STOP, None)  # its last token was taken back
     requests[1].token_ids += [7, 7, 7]
-    assert table.rewind() == requests[:2]
-    assert list(table.requests.values()) == list(table.waiting) == requests[2:]
+    table.rewind(requests)
+    assert [r.is_finished for r in requests] == [False, True, False]
+    left = [requests[0], requests[2]]
+    assert list(table.requests.values()) == list(table.waiting) == left
     assert table.cache.pool.num_in_use == 0
     assert requests[1].finish_reason is FinishReason.LENGTH
     table.check_invariants()
@@ -84,7 +86,7 @@ def test_rewinding_keeps_the_order_of_arrival():
     table, requests = make("a", "b", "c")
     start(table, requests[:2])
     table.preempt_last()
-    assert table.rewind() == []
+    table.rewind(reversed(requests))
     assert list(table.waiting) == requests
 
 

@@ -359,11 +359,10 @@ def test_one_step_ahead_a_preempted_request_waits_for_its_token():
 
 def test_rewinding_keeps_known_tokens_and_starts_over():
     scheduler = make()
-    request = ask(scheduler, "a", 4)
-    ask(scheduler, "b", 4)
+    request, other = ask(scheduler, "a", 4), ask(scheduler, "b", 4)
     step(scheduler, 50)
     lost = scheduler.schedule()
-    assert scheduler.rewind() == []
+    scheduler.rewind([request, other])
     assert scheduler.update(lost, result_of(lost, 99)) == []
     plan = step(scheduler, 51)
     assert plan.rows[0].token_ids == (*range(100, 104), 50)
@@ -375,5 +374,5 @@ def test_rewinding_ends_what_had_its_last_token():
     request = ask(scheduler, "a", 4, 1)
     scheduler.schedule()
     request.token_ids.append(7)  # the update broke off here
-    assert scheduler.rewind() == [request]
+    scheduler.rewind([request])
     assert (request.finish_reason, scheduler.num_unfinished) == (FinishReason.LENGTH, 0)
