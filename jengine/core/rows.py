@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jengine.core.plan import ScheduledRequest
+from jengine.core.plan import SamplingOptions, ScheduledRequest
 from jengine.core.request import Request
 
 # Calling a named tuple's own constructor costs three times this, and 256 rows
@@ -14,9 +14,8 @@ def schedule_row(
     request: Request,
     count: int,
     new_block_ids: tuple[int, ...],
-    *,
     step: int,
-    is_admission: bool,
+    options: SamplingOptions | None,
 ) -> ScheduledRequest:
     """Schedule the next `count` tokens of a request that holds a seat.
 
@@ -26,8 +25,8 @@ def schedule_row(
       count: tokens to run, at least 1.
       new_block_ids: what the row adds to the block table.
       step: number of the step.
-      is_admission: whether the runner hears of this seat's request for the first
-        time.
+      options: the request's own on admission, when the runner hears of it for the
+        first time on this seat; else None.
     """
     start = request.num_computed_tokens
     end = start + count
@@ -52,6 +51,6 @@ def schedule_row(
             carries,
             new_block_ids,
             samples,
-            request.options if is_admission else None,
+            options,
         ),
     )

@@ -7,6 +7,7 @@ then expected but not known, and rows carry them over on the device.
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -202,9 +203,12 @@ class Scheduler:
         """
         events: list[TokenEvent] = []
         table, requests, step = self._table, self._table.requests, plan.step
-        logprobs = result.logprobs
         ended = False
-        for index, (row, ids) in enumerate(zip(plan.rows, result.sampled, strict=True)):
+        assert len(plan.rows) == len(result.sampled)
+        logprobs = result.logprobs or itertools.repeat(None)
+        for row, ids, row_logprobs in zip(
+            plan.rows, result.sampled, logprobs, strict=False
+        ):
             request = requests.get(row[0])
             if not ids or request is None:
                 continue
@@ -215,7 +219,6 @@ class Scheduler:
             del in_flight[0]
             known = request.token_ids
             known += ids
-            row_logprobs = logprobs[index] if logprobs else None
             events.append(_new_tuple(TokenEvent, (request, ids, row_logprobs)))
             if ids[-1] in request.ending_ids or len(known) >= request.max_total_tokens:
                 ended |= table.end_if_stopped(request)
@@ -281,9 +284,7 @@ class Scheduler:
                 new_block_ids = self._extend_or_preempt(request, count)
                 if new_block_ids is None:
                     break
-            row = schedule_row(
-                request, count, new_block_ids, step=step, is_admission=False
-            )
+            row = schedule_row(request, count, new_block_ids, step, None)
             (rows if count == 1 else long_rows).append(row)
             budget -= count
         return budget
@@ -338,7 +339,7 @@ class Scheduler:
             self._count_lookup(request, num_cached)
             table.start(request, num_cached)
             row = schedule_row(
-                request, count, block_ids, step=self._next_step, is_admission=True
+                request, count, block_ids, self._next_step, request.options
             )
             (rows if count == 1 else long_rows).append(row)
             budget -= count

@@ -15,7 +15,7 @@ def make(known=5, expected=None, computed=0):
 
 def test_an_admission_carries_options_and_the_whole_table():
     request = make(computed=2)
-    row = schedule_row(request, 3, (7, 8), step=4, is_admission=True)
+    row = schedule_row(request, 3, (7, 8), 4, request.options)
     assert isinstance(row, ScheduledRequest)
     assert row == ("a", 3, 2, (12, 13, 14), False, (7, 8), True, SamplingOptions())
     assert (request.num_computed_tokens, request.num_expected_tokens) == (5, 6)
@@ -25,7 +25,7 @@ def test_an_admission_carries_options_and_the_whole_table():
 @pytest.mark.parametrize("count", [1, 4])
 def test_c3_1_a_part_of_the_known_tokens_does_not_sample(count):
     request = make()
-    row = schedule_row(request, count, (), step=0, is_admission=False)
+    row = schedule_row(request, count, (), 0, None)
     assert (row.num_tokens, row.samples, row.options) == (count, False, None)
     assert (request.num_computed_tokens, request.num_expected_tokens) == (count, 5)
     assert request.in_flight == []
@@ -33,12 +33,12 @@ def test_c3_1_a_part_of_the_known_tokens_does_not_sample(count):
 
 def test_a_token_still_on_the_device_is_carried():
     request = make(expected=6, computed=5)
-    row = schedule_row(request, 1, (), step=1, is_admission=False)
+    row = schedule_row(request, 1, (), 1, None)
     assert (row.token_ids, row.carries, row.samples) == ((), True, True)
     assert request.num_expected_tokens == 7
 
 
 def test_a_known_last_token_is_sent():
     request = make(computed=4)
-    row = schedule_row(request, 1, (), step=1, is_admission=False)
+    row = schedule_row(request, 1, (), 1, None)
     assert (row.token_ids, row.carries, row.samples) == ((14,), False, True)
