@@ -57,11 +57,13 @@ def f2_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
     """Makes engines without a tokenizer, small unless asked otherwise.
 
-    All of a run's processes share one cache of compiled programs.
+    All of a run's processes share one cache of compiled programs, and so do several
+    runs that name the same folder.
     """
     cache = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         cache = cache.parent
+    cache = pathlib.Path(os.environ.get("JENGINE_TEST_XLA_CACHE", cache / "xla"))
 
     def make(model: Any, **options: Any) -> LLM:
         small = {
@@ -70,7 +72,7 @@ def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
             "max_num_batched_tokens": 64,
             "num_gpu_blocks_override": 200,
             "max_model_len": 256,
-            "compilation_cache_dir": str(cache / "xla"),
+            "compilation_cache_dir": str(cache),
         }
         return LLM(str(model), **(small | options))
 
