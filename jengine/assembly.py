@@ -1,6 +1,5 @@
 """Puts an engine together from a config: checkpoint, tokenizer, model, pool, parts."""
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +21,6 @@ from jengine.runner.build import build_runner, default_device, read_config
 from jengine.runner.runner import ModelRunner
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
 from jengine.text.tokenizer import Tokenizer, load_tokenizer
-
-logger = logging.getLogger(__name__)
 
 _OVERRIDABLE = frozenset({*GENERATION_CONFIG_FIELDS, "eos_token_id"})
 

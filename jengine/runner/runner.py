@@ -4,7 +4,6 @@ Device arrays are opaque between the two; nothing eager happens to them. The hos
 reads device values in `collect` only.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,8 +30,6 @@ from jengine.runner.programs import (
 from jengine.runner.sample import SampleMode
 from jengine.runner.step import StepContext
 from models.registry import head_weight
-
-logger = logging.getLogger(__name__)
 
 
 class StepHandle(NamedTuple):
