@@ -12,4 +12,4 @@ static:
 	lint-imports
 
 test:
-	python -m pytest -m "not slow" -n 2
+	python -m pytest -m "not slow" -n 2 --dist worksteal
