@@ -18,6 +18,7 @@ from jengine.input_processor import (
 )
 from jengine.output_processor import OutputProcessor
 from jengine.runner.build import build_runner, default_device, read_config
+from jengine.runner.device import compute_capability
 from jengine.runner.runner import ModelRunner
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
 from jengine.text.tokenizer import Tokenizer, load_tokenizer
@@ -61,6 +62,7 @@ def assemble(config: EngineConfig) -> Assembled:
             max_position_embeddings=model_config.max_position_embeddings,
             dtype=model_config.dtype,
             platform=device.platform,
+            compute_capability=compute_capability(device),
         ),
     )
     generation_config = _generation_config(config, checkpoint)

@@ -55,7 +55,9 @@ class EngineConfig:
       chat_template: template text, or a file that holds it.
       disable_log_stats: as in vLLM, without effect: statistics are in `LLM.stats`
         either way, and nothing is logged from time to time.
-      attention_backend: "auto" or "xla".
+      attention_backend: "pallas", kernels for NVIDIA GPUs of compute capability 8.0
+        or newer, which a CPU interprets, slowly; "xla", which runs everywhere; "auto"
+        is pallas on such GPUs and xla elsewhere.
       warmup: compile every bucket at the start; None does so on accelerators only.
       compilation_cache_dir: where compiled programs are kept; None is the user's cache
         folder, False keeps none.
@@ -145,12 +147,14 @@ class ModelLimits:
       max_position_embeddings: positions that the model was made for.
       dtype: the checkpoint's dtype; None where it names none.
       platform: jax's word for the device: "cpu", "gpu".
+      compute_capability: of an NVIDIA GPU; None for any other device.
     """
 
     vocab_size: int
     max_position_embeddings: int
     dtype: str | None
     platform: str
+    compute_capability: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +223,7 @@ def resolve(config: EngineConfig, limits: ModelLimits) -> ResolvedConfig:
         enable_chunked_prefill=config.enable_chunked_prefill,
         scheduling_policy=config.scheduling_policy,
         async_scheduling=config.async_scheduling is not False,
-        attention_backend="xla",  # the only one built
+        attention_backend=_decide_attention_backend(config, limits),
         warmup=warmup and not config.enforce_eager,
         max_logprobs=config.max_logprobs,
         seed=config.seed,
@@ -232,6 +236,24 @@ def _decide_dtype(config: EngineConfig, limits: ModelLimits) -> str:
     if limits.platform == "cpu":
         return "float32"  # XLA's bfloat16 products are several times slower there
     return limits.dtype if limits.dtype in ("bfloat16", "float16") else "bfloat16"
+
+
+def _decide_attention_backend(config: EngineConfig, limits: ModelLimits) -> str:
+    capability = limits.compute_capability
+    has_kernels = capability is not None and capability >= (8, 0)
+    if config.attention_backend == "auto":
+        return "pallas" if has_kernels else "xla"
+    is_real_device = limits.platform != "cpu"  # a CPU interprets the kernels
+    if config.attention_backend == "pallas" and is_real_device and not has_kernels:
+        found = "none" if capability is None else "{}.{}".format(*capability)
+        raise ConfigError(
+            "attention_backend",
+            "pallas",
+            "'auto' or 'xla' on this device",
+            "The kernels need an NVIDIA GPU of compute capability 8.0 or newer; this "
+            f"device has {found}.",
+        )
+    return config.attention_backend
 
 
 def _decide_max_model_len(config: EngineConfig, limits: ModelLimits) -> int:

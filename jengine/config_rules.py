@@ -112,7 +112,6 @@ CONFIG_RULES: Mapping[str, Rule] = {
 
 BUILT_CHOICES: Mapping[str, tuple[str, ...]] = {
     "logprobs_mode": ("raw_logprobs",),
-    "attention_backend": ("auto", "xla"),
 }
 """Fields of which only some allowed values are built so far."""
 

@@ -5,6 +5,7 @@ without gaps. Padding rows have length 0 and come last; padding tokens come last
 """
 
 import typing
+from typing import Any
 
 from flax import struct
 from jaxtyping import Array, Int
@@ -26,6 +27,7 @@ class StepInputs:
       seq_lens: tokens of each row after this step; 0 for padding rows.
       block_tables: block ids of each row in sequence order; padding is block 0.
       logits_indices: for each row the token whose hidden state is wanted.
+      attention_metadata: what the attention backend prepared, once for all layers.
       single_token_rows: static; true when every row runs exactly one token, so
         that token i belongs to row i and T equals R.
     """
@@ -37,4 +39,5 @@ class StepInputs:
     seq_lens: Int[Array, " R"]
     block_tables: Int[Array, "R P"]
     logits_indices: Int[Array, " R"]
+    attention_metadata: Any = None
     single_token_rows: bool = struct.field(pytree_node=False, default=False)

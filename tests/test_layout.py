@@ -25,7 +25,6 @@ NO_TEST_OF_THEIR_OWN = {
     "models/inputs.py": "declares a container; every test of a model fills one",
     "models/kv_cache.py": "declares a container; the same tests fill it",
     "models/layers/attention_backend.py": "declares a protocol, and nothing runs",
-    "jengine/runner/device.py": "a name for a type",
     "jengine/sampling_rules.py": "a table; tests of sampling_params do the same",
 }
 

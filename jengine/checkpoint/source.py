@@ -12,7 +12,6 @@ from jengine.checkpoint.gguf_config import (
     config_from_metadata,
     generation_from_metadata,
 )
-from jengine.checkpoint.gguf_reader import GgufReader
 from jengine.checkpoint.hub import download
 from jengine.checkpoint.safetensors_reader import (
     INDEX_NAME,
@@ -93,6 +92,9 @@ def _open_gguf(path: Path) -> Checkpoint:
             "folder that also holds config.json"
         )
     check_downloaded(path)
+    # Here, because no other checkpoint needs the package gguf, which GPU images lack.
+    from jengine.checkpoint.gguf_reader import GgufReader
+
     header = read_header(path)
     config = config_from_metadata(header)
     return Checkpoint(

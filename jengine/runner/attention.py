@@ -4,6 +4,8 @@ import dataclasses
 
 from jaxtyping import Array, Float
 
+from jengine.runner.device import GpuTarget
+from jengine.runner.pallas_attention import INTERPRETED, HeadShape, PallasAttend
 from kernels_pallas.paged_attention import paged_attention, write_kv
 from models.inputs import StepInputs
 from models.kv_cache import LayerCache
@@ -13,6 +15,9 @@ from models.layers.attention_backend import Attend
 @dataclasses.dataclass(frozen=True)
 class XlaAttend:
     """Scatter, then attention in plain XLA: runs everywhere."""
+
+    def prepare(self, inputs: StepInputs) -> None:
+        """Nothing is worth sharing between layers here."""
 
     def __call__(
         self,
@@ -42,12 +47,21 @@ class XlaAttend:
         return out, LayerCache(*written)
 
 
-def attention_backend(name: str) -> Attend:
+def attention_backend(name: str, heads: HeadShape, target: GpuTarget | None) -> Attend:
     """Return the backend of this name.
 
+    Args:
+      name: "xla" or "pallas"; what "auto" means is decided before.
+      heads: the attention heads of the model.
+      target: the GPU that will run the programs; None where there is none, and then
+        the Pallas kernels are interpreted.
+
     Raises:
-      ValueError: there is none.
+      ValueError: there is no such backend.
     """
-    if name in ("auto", "xla"):
-        return XlaAttend()
-    raise ValueError(f"attention_backend is {name!r}; use 'auto' or 'xla'")
+    match name:
+        case "xla":
+            return XlaAttend()
+        case "pallas":
+            return PallasAttend(heads, target or INTERPRETED, interpret=target is None)
+    raise ValueError(f"attention_backend is {name!r}; use 'xla' or 'pallas'")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jengine.core.plan import StepPlan
-from jengine.runner.bucket import StepBucket
+from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.mirror import SeatMirror
 
@@ -34,6 +34,46 @@ class RowArrays(NamedTuple):
     ends: np.ndarray
     sampling_rows: Sequence[int]
     all_carry: bool
+
+
+class PackedStep(NamedTuple):
+    """A step as its programs read it.
+
+    Attributes:
+      bucket: padded sizes of the forward program.
+      ints: what the forward program reads.
+      rows: the plan's rows.
+      sampling: what the sampler reads; None when no row samples.
+    """
+
+    bucket: StepBucket
+    ints: np.ndarray
+    rows: RowArrays
+    sampling: np.ndarray | None
+
+
+def pack_step(plan: StepPlan, mirror: SeatMirror, buckets: Buckets) -> PackedStep:
+    """Choose the step's bucket and pack both buffers.
+
+    Args:
+      plan: a step with at least one row.
+      mirror: the seats, this plan already applied.
+      buckets: the sizes that there are programs for.
+    """
+    arrays = row_arrays(plan)
+    bucket = buckets.for_step(
+        num_rows=len(plan.rows),
+        num_tokens=plan.num_tokens,
+        longest_table=int(mirror.num_blocks[arrays.seats].max()),
+    )
+    ints = pack_forward(plan, mirror, bucket, arrays)
+    num_sampling = len(arrays.sampling_rows)
+    if not num_sampling:
+        return PackedStep(bucket, ints, arrays, None)
+    single = bucket.single_token_rows
+    num_lines = bucket.rows if single else buckets.for_sampling(num_sampling)
+    sampling = pack_sampling(mirror, arrays, num_rows=num_lines, keep_places=single)
+    return PackedStep(bucket, ints, arrays, sampling)
 
 
 def row_arrays(plan: StepPlan) -> RowArrays:

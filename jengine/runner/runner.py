@@ -4,7 +4,7 @@ Device arrays are opaque between the two; nothing eager happens to them. The hos
 reads device values in `collect` only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,10 +16,11 @@ from jengine.runner import results
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
-from jengine.runner.device import Device
+from jengine.runner.device import Device, gpu_target
 from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
-from jengine.runner.pack import pack_forward, pack_mask, pack_sampling, row_arrays
+from jengine.runner.pack import pack_mask, pack_step
+from jengine.runner.pallas_attention import HeadShape
 from jengine.runner.programs import (
     DecodeKey,
     ForwardKey,
@@ -82,7 +83,8 @@ class ModelRunner:
         limits: RunnerLimits,
         *,
         device: Device,
-        attention: str = "auto",
+        attention: str = "xla",
+        buckets: Buckets | None = None,
     ) -> None:
         """Allocate the cache; compiles nothing yet.
 
@@ -90,7 +92,9 @@ class ModelRunner:
           model: the model, its parameters on `device`.
           limits: the sizes to build for.
           device: where everything lies.
-          attention: name of the attention backend.
+          attention: name of the attention backend, "xla" or "pallas".
+          buckets: padded sizes that hold every step within the limits; None chooses
+            them.
         """
         self.limits = limits
         self._device = device
@@ -100,7 +104,7 @@ class ModelRunner:
         self._vocab_size = model.config.vocab_size
         self._max_logprobs = min(limits.max_logprobs, self._vocab_size)
         max_blocks = -(-limits.max_model_len // limits.block_size)
-        self.buckets: Buckets = make_buckets(
+        self.buckets: Buckets = buckets or make_buckets(
             max_num_seqs=limits.max_num_seqs,
             token_budget=limits.token_budget,
             max_blocks=max_blocks,
@@ -109,7 +113,7 @@ class ModelRunner:
         self._start()
         context = StepContext(
             graphdef=model.graphdef,
-            attend=attention_backend(attention),
+            attend=attention_backend(attention, _head_shape(model), gpu_target(device)),
             block_size=limits.block_size,
             num_slots=limits.num_blocks * limits.block_size,
             max_rows=self.buckets.max_rows,
@@ -135,9 +139,15 @@ class ModelRunner:
             self._start()
         self._mirror = self._new_mirror()
 
-    def warm_up(self, on_done: Callable[[ProgramKey], None] = lambda _: None) -> None:
-        """Compile every program that any request within the limits can need."""
-        self._programs.compile_all(self.program_keys(), on_done)
+    def warm_up(
+        self,
+        on_done: Callable[[ProgramKey], None] = lambda _: None,
+        keys: Iterable[ProgramKey] | None = None,
+    ) -> None:
+        """Compile these programs, or every one that requests can need."""
+        self._programs.compile_all(
+            self.program_keys() if keys is None else keys, on_done
+        )
 
     def program_keys(self) -> list[ProgramKey]:
         """All programs, those for plain decoding first."""
@@ -160,31 +170,18 @@ class ModelRunner:
         Args:
           plan: the next plan of the stream, with at least one row.
         """
-        mirror, rows = self._mirror, plan.rows
-        mirror.apply(plan)
-        arrays = row_arrays(plan)
-        seats = arrays.seats
-        bucket = self.buckets.for_step(
-            num_rows=len(rows),
-            num_tokens=plan.num_tokens,
-            longest_table=int(mirror.num_blocks[seats].max()),
-        )
-        sampling_rows = arrays.sampling_rows
-        ints = pack_forward(plan, mirror, bucket, arrays)
-        if not sampling_rows:
-            self._forward(bucket, ints)
-            return StepHandle(plan.step, len(rows), [], [], None, None)
-        packed = pack_sampling(
-            mirror,
-            arrays,
-            num_rows=self._sampling_lines(bucket, len(sampling_rows)),
-            keep_places=bucket.single_token_rows,
-        )
-        mode, mask, wanted = self._sampling_mode(seats[list(sampling_rows)], packed)
-        out = self._run(bucket, mode, ints, packed, mask)
+        self._mirror.apply(plan)
+        packed = pack_step(plan, self._mirror, self.buckets)
+        bucket, rows = packed.bucket, packed.rows.sampling_rows
+        if packed.sampling is None:
+            self._forward(bucket, packed.ints)
+            return StepHandle(plan.step, len(plan.rows), [], [], None, None)
+        seats = packed.rows.seats[list(rows)]
+        mode, mask, wanted = self._sampling_mode(seats, packed.sampling)
+        out = self._run(bucket, mode, packed.ints, packed.sampling, mask)
         out.copy_to_host_async()
-        lines = sampling_rows if bucket.single_token_rows else range(len(sampling_rows))
-        return StepHandle(plan.step, len(rows), sampling_rows, lines, wanted, out)
+        lines = rows if bucket.single_token_rows else range(len(rows))
+        return StepHandle(plan.step, len(plan.rows), rows, lines, wanted, out)
 
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a step and read what it sampled: the only read of the device."""
@@ -224,11 +221,6 @@ class ModelRunner:
             for masked in (False, True)
             for num_logprobs in (None, self._max_logprobs)
         ]
-
-    def _sampling_lines(self, bucket: StepBucket, num_sampling: int) -> int:
-        if bucket.single_token_rows:
-            return bucket.rows
-        return self.buckets.for_sampling(num_sampling)
 
     def _sampling_mode(
         self, seats: np.ndarray, packed: np.ndarray
@@ -273,3 +265,9 @@ class ModelRunner:
         program = self._programs.get(ForwardKey(bucket))
         self._kv, hidden = program(self._params, self._kv, self._last_token, ints)
         return hidden
+
+
+def _head_shape(model: LoadedModel) -> HeadShape:
+    config = model.config
+    dtype = head_weight(model.params).dtype
+    return HeadShape(config.num_heads, config.num_kv_heads, config.head_dim, dtype.name)

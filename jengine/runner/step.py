@@ -9,6 +9,7 @@ the hot path. What is static (sizes, modes, the model's structure) is bound befo
 tracing; nothing in here looks at data to decide what to run.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -108,6 +109,8 @@ def forward(
       `max_rows` so that one family of sampling programs serves all steps.
     """
     inputs = unpack_inputs(context, bucket, ints, last_token)
+    metadata = context.attend.prepare(inputs)
+    inputs = dataclasses.replace(inputs, attention_metadata=metadata)
     model = bind(context.graphdef, params)
     hidden, kv = model(inputs, kv, context.attend)
     missing = context.max_rows - bucket.rows

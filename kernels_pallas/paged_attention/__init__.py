@@ -7,6 +7,28 @@ A query sees its own position and those before it. The cache is
 by selection: what a query may not see can be NaN.
 """
 
-from kernels_pallas.paged_attention.api import paged_attention, write_kv
+from kernels_pallas.paged_attention.api import (
+    paged_attention,
+    pallas_attention,
+    pallas_write_kv,
+    write_kv,
+)
+from kernels_pallas.paged_attention.merge import merge_states
+from kernels_pallas.paged_attention.metadata import (
+    AttentionMetadata,
+    attention_metadata,
+)
+from kernels_pallas.paged_attention.tiling import Tile, Tiling, tiling_for
 
-__all__ = ["paged_attention", "write_kv"]
+__all__ = [
+    "AttentionMetadata",
+    "Tile",
+    "Tiling",
+    "attention_metadata",
+    "merge_states",
+    "paged_attention",
+    "pallas_attention",
+    "pallas_write_kv",
+    "tiling_for",
+    "write_kv",
+]

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 
 def row_of_tokens(
@@ -20,14 +20,18 @@ def row_of_tokens(
 
 def reference_attention(  # noqa: PLR0913 - the arrays of a step
     queries: Float[Array, "T H D"],
-    keys: Float[Array, "N K B D"],
-    values: Float[Array, "N K B D"],
+    keys: Num[Array, "N K B D"],
+    values: Num[Array, "N K B D"],
     block_tables: Int[Array, "R P"],
     query_start_loc: Int[Array, " R+1"],
     seq_lens: Int[Array, " R"],
     *,
     scale: float,
     sliding_window: int | None = None,
+    soft_cap: float | None = None,
+    sinks: Float[Array, " H"] | None = None,
+    key_scales: Float[Array, "N K B"] | None = None,
+    value_scales: Float[Array, "N K B"] | None = None,
 ) -> Float[Array, "T H D"]:
     """Attend by gathering, for each query, its row's whole block table.
 
@@ -40,11 +44,17 @@ def reference_attention(  # noqa: PLR0913 - the arrays of a step
       seq_lens: tokens of each row, the step's own included.
       scale: factor on the scores.
       sliding_window: last positions that a query sees, itself included.
+      soft_cap: bound that scores approach, after the scale: cap * tanh(score / cap).
+      sinks: score, after scale and cap, of a key without a value that each query of
+        a head sees besides the others.
+      key_scales: factor on the keys of each slot.
+      value_scales: factor on the values of each slot.
 
     Returns:
       The attended values; zeros for padding queries.
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; soft cap: Gemma 2,
+    arXiv:2408.00118, section 2; sinks: gpt-oss, arXiv:2508.10925, section 2.
     """
     num_tokens, num_heads, head_dim = queries.shape
     num_kv_heads, block_size = keys.shape[1:3]
@@ -54,8 +64,8 @@ def reference_attention(  # noqa: PLR0913 - the arrays of a step
     row = jnp.minimum(row, num_rows - 1)
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     position = token - query_start_loc[row + 1] + seq_lens[row]  # [T]
-    k = _gather(keys, block_tables[row])  # [T, S, K, D]
-    v = _gather(values, block_tables[row])
+    k = _gather(_with_scales(keys, key_scales), block_tables[row])  # [T, S, K, D]
+    v = _gather(_with_scales(values, value_scales), block_tables[row])
     key_position = jnp.arange(block_tables.shape[1] * block_size, dtype=jnp.int32)
     sees = key_position[None, :] <= position[:, None]  # [T, S]
     if sliding_window is not None:
@@ -64,16 +74,44 @@ def reference_attention(  # noqa: PLR0913 - the arrays of a step
     group = num_heads // num_kv_heads
     q = queries.reshape(num_tokens, num_kv_heads, group, head_dim)
     scores = jnp.einsum(
-        "tkgd,tskd->tkgs", q, k, preferred_element_type=jnp.float32
+        "tkgd,tskd->tkgs", q, k.astype(q.dtype), preferred_element_type=jnp.float32
     ) * np.float32(scale)
-    scores = jnp.where(sees[:, None, None, :], scores, -jnp.inf)
-    # A padding query sees nothing; zero scores keep its softmax finite.
-    scores = jnp.where(is_real[:, None, None, None], scores, 0.0)
-    weights = jax.nn.softmax(scores, axis=-1)
-    weights = jnp.where(sees[:, None, None, :], weights, 0.0)
+    if soft_cap is not None:
+        scores = soft_cap * jnp.tanh(scores / soft_cap)
+    weights = _softmax(scores, sees, is_real, sinks)
     v = jnp.where(sees[:, :, None, None], v, jnp.zeros_like(v))
     out = jnp.einsum("tkgs,tskd->tkgd", weights, v.astype(jnp.float32))
     return out.reshape(queries.shape).astype(queries.dtype)
+
+
+def _softmax(
+    scores: Float[Array, "T K G S"],
+    sees: Bool[Array, "T S"],
+    is_real: Bool[Array, " T"],
+    sinks: Float[Array, " H"] | None,
+) -> Float[Array, "T K G S"]:
+    """Return the weights; zeros where a query does not see."""
+    num_tokens, num_kv_heads, group, _ = scores.shape
+    scores = jnp.where(sees[:, None, None, :], scores, -jnp.inf)
+    # A padding query sees nothing; zero scores keep its softmax finite.
+    scores = jnp.where(is_real[:, None, None, None], scores, 0.0)
+    if sinks is not None:
+        sink = sinks.astype(jnp.float32).reshape(1, num_kv_heads, group, 1)
+        sink = jnp.broadcast_to(sink, (num_tokens, num_kv_heads, group, 1))
+        scores = jnp.concatenate([sink, scores], axis=-1)
+    weights = jax.nn.softmax(scores, axis=-1)
+    if sinks is not None:
+        weights = weights[..., 1:]
+    return jnp.where(sees[:, None, None, :], weights, 0.0)
+
+
+def _with_scales(
+    cache: Num[Array, "N K B D"], scales: Float[Array, "N K B"] | None
+) -> Float[Array, "N K B D"]:
+    """Return a cache in numbers that can be computed with."""
+    if scales is None:
+        return cache if cache.dtype.itemsize > 1 else cache.astype(jnp.float32)
+    return cache.astype(jnp.float32) * scales.astype(jnp.float32)[..., None]
 
 
 def _gather(

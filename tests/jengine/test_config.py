@@ -100,13 +100,38 @@ def test_override_generation_config_cannot_be_changed_from_outside():
     assert isinstance(hash(config), int)
 
 
+def test_choices_that_are_not_built():
+    with pytest.raises(UnsupportedError, match="logprobs_mode"):
+        EngineConfig(model="m", logprobs_mode="raw_logits")
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("logprobs_mode", "raw_logits"), ("attention_backend", "pallas")],
+    ("asked", "platform", "capability", "decided"),
+    [
+        ("auto", "cpu", None, "xla"),
+        ("auto", "gpu", (9, 0), "pallas"),
+        ("auto", "gpu", (8, 0), "pallas"),
+        ("auto", "gpu", (7, 5), "xla"),
+        ("auto", "gpu", None, "xla"),  # not NVIDIA's
+        ("xla", "gpu", (9, 0), "xla"),
+        ("pallas", "gpu", (8, 9), "pallas"),
+        ("pallas", "cpu", None, "pallas"),
+    ],
 )
-def test_choices_that_are_not_built(field, value):
-    with pytest.raises(UnsupportedError, match=field):
-        EngineConfig(**{"model": "m", field: value})
+def test_attention_backend(asked, platform, capability, decided):
+    limits = dataclasses.replace(
+        LIMITS, platform=platform, compute_capability=capability
+    )
+    config = EngineConfig(model="m", attention_backend=asked)
+    assert resolve(config, limits).attention_backend == decided
+
+
+@pytest.mark.parametrize("capability", [(7, 5), None])
+def test_pallas_needs_a_gpu_that_has_it(capability):
+    limits = dataclasses.replace(LIMITS, platform="gpu", compute_capability=capability)
+    config = EngineConfig(model="m", attention_backend="pallas")
+    with pytest.raises(ConfigError, match=r"attention_backend.*8\.0 or newer"):
+        resolve(config, limits)
 
 
 def test_unknown_option_lists_close_names():

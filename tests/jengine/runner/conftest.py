@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jengine.checkpoint import open_checkpoint
-from jengine.runner.attention import attention_backend
+from jengine.runner.attention import XlaAttend
 from jengine.runner.cache import allocate
 from jengine.runner.load import LoadedModel, load_model
 from jengine.runner.step import StepContext
@@ -52,7 +52,7 @@ def loaded(f2_dir) -> Loaded:
     model = load_model(checkpoint, config, "float32", jax.local_devices()[0])
     context = StepContext(
         graphdef=model.graphdef,
-        attend=attention_backend("xla"),
+        attend=XlaAttend(),
         block_size=BLOCK_SIZE,
         num_slots=NUM_BLOCKS * BLOCK_SIZE,
         max_rows=4,

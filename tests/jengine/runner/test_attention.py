@@ -1,32 +1,45 @@
-"""The backend against the attention that it is made of."""
+"""The backends against the attention that they are made of."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jengine.runner.attention import XlaAttend, attention_backend
+from jengine.runner.device import GpuTarget
+from jengine.runner.pallas_attention import HeadShape, PallasAttend
 from kernels_pallas.paged_attention.reference import reference_attention
 from models.inputs import StepInputs
 from models.kv_cache import LayerCache
 from models.layers.attention_backend import Attend
 
-BLOCK_SIZE = 4
+BLOCK_SIZE = 8
+HEADS = HeadShape(num_heads=4, num_kv_heads=2, head_dim=8, dtype="float32")
+A100 = GpuTarget("sm_80", 108)
 
 
-@pytest.mark.parametrize("name", ["auto", "xla"])
-def test_backends_by_name(name):
-    backend = attention_backend(name)
-    assert isinstance(backend, XlaAttend)
+@pytest.mark.parametrize("target", [None, A100])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("xla", XlaAttend), ("pallas", PallasAttend)]
+)
+def test_backends_by_name(name, kind, target):
+    backend = attention_backend(name, HEADS, target)
+    assert isinstance(backend, kind)
     assert isinstance(backend, Attend)
     # Programs are kept by the backend's value, so equal ones must be equal.
-    assert backend == attention_backend(name)
-    assert hash(backend) == hash(attention_backend(name))
+    assert backend == attention_backend(name, HEADS, target)
+    assert hash(backend) == hash(attention_backend(name, HEADS, target))
 
 
-@pytest.mark.parametrize("name", ["", "flash", "XLA", "pallas"])
+def test_kernels_are_interpreted_where_there_is_no_gpu():
+    on_a_gpu = attention_backend("pallas", HEADS, A100)
+    assert (on_a_gpu.target, on_a_gpu.interpret) == (A100, False)
+    assert attention_backend("pallas", HEADS, None).interpret
+
+
+@pytest.mark.parametrize("name", ["", "flash", "XLA", "auto"])
 def test_names_that_are_none(name):
-    with pytest.raises(ValueError, match="use 'auto' or 'xla'"):
-        attention_backend(name)
+    with pytest.raises(ValueError, match="use 'xla' or 'pallas'"):
+        attention_backend(name, HEADS, None)
 
 
 def _step(token_rows, block_tables, seq_lens, *, single):
@@ -50,12 +63,21 @@ def _step(token_rows, block_tables, seq_lens, *, single):
     return StepInputs(**arrays, single_token_rows=single)
 
 
-@pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize(
-    ("token_rows", "seq_lens", "single"),
-    [([1, 1], [6, 3], True), ([1, 1], [6, 3], False), ([1, 5], [7, 5], False)],
+    ("name", "token_rows", "seq_lens", "single", "window"),
+    [
+        ("xla", [1, 1], [11, 3], True, None),
+        ("xla", [1, 1], [11, 3], False, 3),
+        ("xla", [1, 5], [13, 5], False, None),
+        ("xla", [1, 5], [13, 5], False, 3),
+        # The kernels have tests of their own; each shape costs seconds here.
+        ("pallas", [1, 1], [11, 3], True, 3),
+        ("pallas", [1, 5], [13, 5], False, None),
+    ],
 )
-def test_it_writes_the_steps_tokens_then_attends(token_rows, seq_lens, single, window):
+def test_it_writes_the_steps_tokens_then_attends(
+    name, token_rows, seq_lens, single, window
+):
     rng = np.random.default_rng(0)
     tables = [[3, 1], [2, 5]]
     cache = LayerCache(
@@ -66,9 +88,9 @@ def test_it_writes_the_steps_tokens_then_attends(token_rows, seq_lens, single, w
     queries = jnp.asarray(rng.normal(size=(count, 4, 8)), jnp.float32)
     keys, values = jnp.asarray(rng.normal(size=(2, count, 2, 8)), jnp.float32)
     options = {"scale": 0.3, "sliding_window": window}
-    out, written = attention_backend("xla")(
-        queries, keys, values, cache, inputs, **options
-    )
+    backend = attention_backend(name, HEADS, None)
+    inputs = inputs.replace(attention_metadata=backend.prepare(inputs))
+    out, written = backend(queries, keys, values, cache, inputs, **options)
     want = {"keys": np.array(cache.keys), "values": np.array(cache.values)}
     for token, slot in enumerate(np.asarray(inputs.slot_mapping).tolist()):
         block, offset = divmod(slot, BLOCK_SIZE)
