@@ -129,10 +129,21 @@ class InputProcessor:
         token_ids: Sequence[int],
         params: SamplingParams,
         *,
+        index: int = 0,
         priority: int = 0,
         cache_salt: str | None = None,
     ) -> Request:
-        """Make a request of checked ids and parameters."""
+        """Make a request of checked ids and parameters.
+
+        Args:
+          request_id: unique among live requests.
+          token_ids: the prompt.
+          params: how to sample.
+          index: which of the prompt's `n` completions it is; each draws by a seed of
+            its own.
+          priority: smaller is served sooner under the priority policy.
+          cache_salt: cached blocks are shared only under equal salts.
+        """
         number = self._num_made
         self._num_made += 1
         most = self.max_total_tokens
@@ -144,7 +155,9 @@ class InputProcessor:
             request_id,
             token_ids,
             max_total_tokens=most,
-            options=self._options(params, len(token_ids), number),
+            options=self._options(
+                params, len(token_ids), self._seed(params, number, index)
+            ),
             eos_token_id=ends.main,
             stop_token_ids=own_stops | ends.others,
             priority=priority,
@@ -152,10 +165,14 @@ class InputProcessor:
             cache_salt=cache_salt,
         )
 
+    def _seed(self, params: SamplingParams, number: int, index: int) -> int:
+        if params.seed is None:
+            return request_seed(self._limits.seed, number)
+        return (params.seed + index) % 2**64 if index else params.seed
+
     def _options(
-        self, params: SamplingParams, num_prompt_tokens: int, number: int
+        self, params: SamplingParams, num_prompt_tokens: int, seed: int
     ) -> SamplingOptions:
-        seed = params.seed
         # An end id is masked before min_tokens even where it would be ignored.
         named = self._end_tokens.all | frozenset(params.stop_token_ids)
         # A checkpoint may name an end id that has no logit.
@@ -166,10 +183,16 @@ class InputProcessor:
             top_k=max(0, params.top_k),
             top_p=params.top_p,
             min_p=params.min_p,
-            seed=request_seed(self._limits.seed, number) if seed is None else seed,
+            seed=seed,
             num_logprobs=self._limits.vocab_size if wanted == -1 else wanted,
             stops_from=num_prompt_tokens + params.min_tokens,
             stop_ids=tuple(sorted(stop_ids)) if params.min_tokens else (),
+            num_prompt_tokens=num_prompt_tokens,
+            presence_penalty=params.presence_penalty,
+            frequency_penalty=params.frequency_penalty,
+            repetition_penalty=params.repetition_penalty,
+            logit_bias=tuple((params.logit_bias or {}).items()),
+            allowed_token_ids=params.allowed_token_ids,
         )
 
 

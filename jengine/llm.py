@@ -265,7 +265,7 @@ class LLM:
         for params in listed:
             if not isinstance(params, SamplingParams):
                 raise InvalidValueError("sampling_params", params, "SamplingParams")
-        for params in set(listed):
+        for params in {id(params): params for params in listed}.values():
             self.llm_engine.inputs.check_params(params)
         final = RequestOutputKind.FINAL_ONLY
         return [dataclasses.replace(params, output_kind=final) for params in listed]
@@ -327,7 +327,7 @@ def _advance(progress: Any, outputs: Iterable[RequestOutput]) -> None:
     progress.update(1)
     if hasattr(progress, "set_postfix_str") and progress.format_dict["elapsed"]:
         elapsed = progress.format_dict["elapsed"]
-        made = sum(len(o.outputs[0].token_ids) for o in outputs)
+        made = sum(len(done.token_ids) for o in outputs for done in o.outputs)
         progress.set_postfix_str(
             f"output: {made / elapsed:.1f} tokens/s", refresh=False
         )

@@ -3,18 +3,20 @@
 The only place that knows both a request's tokens and its text. It never touches
 the scheduler: it returns the requests that a stop string ended, and the engine
 passes that on.
+
+What a user asks for is a group of completions, one or `n`; each is a request of its
+own to the scheduler.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jengine.core.events import TokenEvent
-from jengine.core.plan import TokenLogprobs
-from jengine.core.request import FinishReason, Request
-from jengine.outputs import CompletionOutput, Logprob, RequestOutput
+from jengine.core.request import Request
+from jengine.outputs import CompletionOutput, RequestOutput
+from jengine.request_text import RequestText
 from jengine.sampling_params import RequestOutputKind, SamplingParams
-from jengine.text.detokenizer import IncrementalDetokenizer
-from jengine.text.stop import StopStrings
 from jengine.text.tokenizer import Tokenizer
 
 
@@ -30,146 +32,32 @@ class ProcessedStep(NamedTuple):
     stopped: list[tuple[str, str]]
 
 
-class RequestText:
-    """The visible side of one request, a function of its known tokens.
+@dataclasses.dataclass(slots=True, eq=False)
+class _Group:
+    """The completions of one prompt.
 
     Attributes:
-      text: what may be shown.
-      num_tokens: output tokens taken in.
-      logprobs: for each of them, what was asked for.
-      cumulative_logprob: sum of their log-probabilities.
-      stop_string: the stop string that ended it.
-      sent: tokens and characters that have been delivered.
-      offered: the same, once the step's outputs are delivered.
+      group_id: the id that the user gave.
+      prompt: the prompt's text, None if only its ids were given.
+      kind: when outputs are wanted.
+      members: in the order of their index.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        prompt: str | None,
-        params: SamplingParams,
-        tokenizer: Tokenizer | None,
-    ) -> None:
-        """Start without output."""
-        self.request = request
-        self.prompt = prompt
-        self.params = params
-        self._tokenizer = tokenizer if params.detokenize else None
-        self.logprobs: list[dict[int, Logprob]] = []
-        self.cumulative_logprob = 0.0
-        self.sent: tuple[int, int] = (0, 0)
-        self.offered: tuple[int, int] = (0, 0)
-        self._start_text()
-
-    def _start_text(self) -> None:
-        self._parts: list[str] = []
-        self.num_tokens = 0
-        self.stop_string: str | None = None
-        self._stops = StopStrings(
-            self.params.stop,
-            include_in_output=self.params.include_stop_str_in_output,
-        )
-        self._detokenizer: IncrementalDetokenizer | None = None
-        if self._tokenizer is not None:
-            prompt_ids = self.request.token_ids[: self.request.num_prompt_tokens]
-            self._detokenizer = IncrementalDetokenizer(
-                self._tokenizer,
-                prompt_ids,
-                skip_special_tokens=self.params.skip_special_tokens,
-                spaces_between_special_tokens=(
-                    self.params.spaces_between_special_tokens
-                ),
-            )
-
-    @property
-    def request_id(self) -> str:
-        """Whose text it is."""
-        return self.request.request_id
-
-    @property
-    def text(self) -> str:
-        """All text that may be shown."""
-        self._parts = ["".join(self._parts)]
-        return self._parts[0]
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the request ended, as the user sees it."""
-        if self.stop_string is not None:
-            return FinishReason.STOP.value
-        reason = self.request.finish_reason
-        return None if reason is None else reason.value
-
-    @property
-    def stop_reason(self) -> int | str | None:
-        """The stop string or stop id that ended the request."""
-        return self.stop_string or self.request.stop_reason
+    group_id: str
+    prompt: str | None
+    kind: RequestOutputKind
+    members: list[RequestText]
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will come."""
-        return self.stop_string is not None or self.request.is_finished
+        """Whether nothing more will come of any member."""
+        return all(member.is_finished for member in self.members)
 
-    def take(self, logprobs: TokenLogprobs | None) -> None:
-        """Take in the request's known tokens that are new."""
-        request = self.request
-        known = request.token_ids
-        while self.num_tokens < request.num_output_tokens and not self.stop_string:
-            index = request.num_prompt_tokens + self.num_tokens
-            is_last = index == len(known) - 1
-            ends = is_last and request.finish_reason is FinishReason.STOP
-            self.num_tokens += 1
-            if logprobs is not None and is_last:
-                self._take_logprobs(logprobs)
-            if not ends or self.params.include_stop_str_in_output:
-                self._take_text(known[index])
-        if request.is_finished and self.stop_string is None:
-            self._parts.append(self._stops.finish())
 
-    def forget_unexplained(self) -> None:
-        """Drop known tokens whose log-probabilities were lost with a broken step.
-
-        A draw depends on its position only, so the same ones will be drawn again.
-        """
-        if self.params.logprobs is not None:
-            start = self.request.num_prompt_tokens
-            del self.request.token_ids[start + len(self.logprobs) :]
-
-    def restore(self) -> None:
-        """Start over from the known tokens, after a step that broke off anywhere."""
-        if self.params.logprobs is not None:
-            # The sum may lag behind the list by the entry that was being added.
-            start = self.request.num_prompt_tokens
-            drawn = zip(self.logprobs, self.request.token_ids[start:], strict=True)
-            self.cumulative_logprob = sum((e[t].logprob for e, t in drawn), 0.0)
-        self._start_text()
-        self.take(None)
-
-    def output_ids(self) -> list[int]:
-        """The output tokens taken in so far."""
-        start = self.request.num_prompt_tokens
-        return self.request.token_ids[start : start + self.num_tokens]
-
-    def _take_text(self, token_id: int) -> None:
-        if self._detokenizer is None:
-            return
-        added = self._detokenizer.append((token_id,))
-        may_match = self.num_tokens > self.params.min_tokens
-        self._parts.append(self._stops.push(added, may_match=may_match))
-        self.stop_string = self._stops.matched
-
-    def _take_logprobs(self, found: TokenLogprobs) -> None:
-        entry = {
-            token_id: Logprob(logprob, rank, self._piece(token_id))
-            for token_id, logprob, rank in zip(
-                found.token_ids, found.logprobs, found.ranks, strict=True
-            )
-        }
-        self.logprobs.append(entry)
-        self.cumulative_logprob += found.sampled_logprob
-
-    def _piece(self, token_id: int) -> str | None:
-        return None if self._tokenizer is None else self._tokenizer.convert(token_id)
+class _Member(NamedTuple):
+    state: RequestText
+    group: _Group
+    index: int
 
 
 class OutputProcessor:
@@ -182,43 +70,71 @@ class OutputProcessor:
           tokenizer: turns ids into text; None leaves all text empty.
         """
         self._tokenizer = tokenizer
-        self._live: dict[str, RequestText] = {}
-        self._offered: list[RequestText] = []
+        self._groups: dict[str, _Group] = {}
+        self._live: dict[str, _Member] = {}  # by the scheduler's request ids
+        self._offered: list[_Member] = []
 
-    def add(self, request: Request, prompt: str | None, params: SamplingParams) -> None:
-        """Follow a request from now on."""
-        self._live[request.request_id] = RequestText(
-            request, prompt, params, self._tokenizer
-        )
+    def add(
+        self,
+        group_id: str,
+        requests: Sequence[Request],
+        prompt: str | None,
+        params: SamplingParams,
+    ) -> None:
+        """Follow the requests of a group from now on."""
+        members = [
+            RequestText(request, params, self._tokenizer) for request in requests
+        ]
+        group = _Group(group_id, prompt, params.output_kind, members)
+        self._groups[group_id] = group
+        self._follow(group)
 
-    def discard(self, request_id: str) -> None:
-        """Forget a request; unknown ids are ignored."""
-        self._live.pop(request_id, None)
+    def has(self, group_id: str) -> bool:
+        """Whether something of this group is still to come."""
+        group = self._groups.get(group_id)
+        return group is not None and not group.is_finished
+
+    def request_ids(self, group_id: str) -> list[str]:
+        """The scheduler's ids of a group; none if it is unknown."""
+        group = self._groups.get(group_id)
+        return [] if group is None else [one.request_id for one in group.members]
+
+    def discard(self, group_id: str) -> None:
+        """Forget a group; unknown ids are ignored."""
+        for request_id in self.request_ids(group_id):
+            self._live.pop(request_id, None)
+        self._groups.pop(group_id, None)
 
     def process(self, events: Iterable[TokenEvent]) -> ProcessedStep:
         """Take in a step's events."""
         outputs: list[RequestOutput] = []
         stopped: list[tuple[str, str]] = []
         for event in events:
-            state = self._live.get(event.request.request_id)
-            if state is None or state.request is not event.request:
+            member = self._live.get(event.request.request_id)
+            if member is None or member.state.request is not event.request:
                 continue
+            state = member.state
             state.take(event.logprobs)
             if state.stop_string is not None and not event.request.is_finished:
                 stopped.append((event.request.request_id, state.stop_string))
-            self._emit(state, outputs)
+            self._emit(member, outputs)
         return ProcessedStep(outputs, stopped)
 
     def commit(self) -> None:
-        """Note that the last outputs were delivered; forget requests that ended.
+        """Note that the last outputs were delivered; forget what has ended.
 
         Until then `restore` takes them back, so that what breaks off between two
         calls of this loses no output and gives none twice.
         """
-        for state in self._offered:
+        for member in self._offered:
+            state, group = member.state, member.group
             state.sent = state.offered
-            if state.is_finished and self._live.get(state.request_id) is state:
-                del self._live[state.request_id]
+            if self._groups.get(group.group_id) is group:
+                if group.is_finished:
+                    self.discard(group.group_id)
+                elif state.is_finished:
+                    state.has_ended = True  # its siblings go on
+                    self._live.pop(state.request_id, None)
         self._offered = []
 
     def roll_back(self) -> list[Request]:
@@ -229,9 +145,12 @@ class OutputProcessor:
           everything is known about.
         """
         self._offered = []
-        for state in self._live.values():
-            state.forget_unexplained()
-        return [state.request for state in self._live.values()]
+        self._live = {}  # what broke off may have been a change of this
+        for group in self._groups.values():
+            self._follow(group)
+        for member in self._live.values():
+            member.state.forget_unexplained()
+        return [member.state.request for member in self._live.values()]
 
     def restore(self) -> ProcessedStep:
         """Bring every request's text in line with its known tokens.
@@ -241,43 +160,43 @@ class OutputProcessor:
         """
         outputs: list[RequestOutput] = []
         stopped: list[tuple[str, str]] = []
-        for state in self._live.values():
+        for member in self._live.values():
+            state = member.state
             state.restore()
             if state.stop_string is not None and not state.request.is_finished:
                 stopped.append((state.request_id, state.stop_string))
             if state.is_finished:
-                self._emit(state, outputs)
+                self._emit(member, outputs)
         return ProcessedStep(outputs, stopped)
 
-    def _emit(self, state: RequestText, outputs: list[RequestOutput]) -> None:
-        """Add a request's output if its kind wants one now."""
-        kind = state.params.output_kind
-        self._offered.append(state)
-        if state.is_finished or kind is not RequestOutputKind.FINAL_ONLY:
-            outputs.append(_output(state, delta=kind is RequestOutputKind.DELTA))
+    def _follow(self, group: _Group) -> None:
+        for index, state in enumerate(group.members):
+            if not state.has_ended:
+                self._live[state.request_id] = _Member(state, group, index)
+
+    def _emit(self, member: _Member, outputs: list[RequestOutput]) -> None:
+        """Add an output if one is wanted now: of one completion, or all at the end."""
+        state, group, index = member
+        self._offered.append(member)
+        if group.kind is RequestOutputKind.FINAL_ONLY:
+            if group.is_finished:
+                done = [
+                    one.completion(i, delta=False)
+                    for i, one in enumerate(group.members)
+                ]
+                outputs.append(_output(group, done))
+            return
+        is_delta = group.kind is RequestOutputKind.DELTA
+        outputs.append(_output(group, [state.completion(index, delta=is_delta)]))
 
 
-def _output(state: RequestText, *, delta: bool) -> RequestOutput:
-    """Make an output of everything so far, or of what was not sent yet."""
-    first_token, first_char = state.sent if delta else (0, 0)
-    text, token_ids = state.text, state.output_ids()
-    state.offered = (len(token_ids), len(text))
-    asked = state.params.logprobs is not None
-    completion = CompletionOutput(
-        index=0,
-        text=text[first_char:],
-        token_ids=token_ids[first_token:],
-        cumulative_logprob=state.cumulative_logprob if asked else None,
-        logprobs=state.logprobs[first_token : len(token_ids)] if asked else None,
-        finish_reason=state.finish_reason,
-        stop_reason=state.stop_reason,
-    )
-    request = state.request
+def _output(group: _Group, completions: list[CompletionOutput]) -> RequestOutput:
+    first = group.members[0].request
     return RequestOutput(
-        request_id=request.request_id,
-        prompt=state.prompt,
-        prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
-        outputs=[completion],
-        finished=state.is_finished,
-        num_cached_tokens=request.num_cached_tokens,
+        request_id=group.group_id,
+        prompt=group.prompt,
+        prompt_token_ids=first.token_ids[: first.num_prompt_tokens],
+        outputs=completions,
+        finished=group.is_finished,
+        num_cached_tokens=first.num_cached_tokens,
     )

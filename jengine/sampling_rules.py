@@ -5,6 +5,7 @@ states them. Standard library only.
 """
 
 import sys
+import types
 from collections.abc import Mapping
 from typing import cast
 
@@ -58,7 +59,8 @@ def _logit_bias_rule() -> Rule:
             raise TypeError
         items = cast("Mapping[object, object]", value).items()
         kept = {integer(0).convert(key): bias.convert(b) for key, b in items}
-        return kept or None  # an empty one asks for nothing
+        # An empty one asks for nothing.
+        return types.MappingProxyType(kept) if kept else None
 
     return Rule("a dict from token ids to finite numbers", convert)
 
@@ -114,17 +116,11 @@ SAMPLING_RULES: Mapping[str, Rule] = {
 
 UNBUILT_FIELDS = frozenset(
     {
-        "n",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
         "prompt_logprobs",
         "logprob_token_ids",
         "flat_logprobs",
         "stream_interval",
         "structured_outputs",
-        "logit_bias",
-        "allowed_token_ids",
         "bad_words",
         "truncate_prompt_tokens",
         "skip_reading_prefix_cache",

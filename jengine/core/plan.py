@@ -20,6 +20,14 @@ class SamplingOptions(NamedTuple):
       num_logprobs: alternatives reported for each token; None reports nothing.
       stops_from: first position in the sequence that may hold one of `stop_ids`.
       stop_ids: ids that are masked at positions before `stops_from`.
+      num_prompt_tokens: leading tokens of the sequence that are the prompt.
+      presence_penalty: subtracted from the logits of ids in the output.
+      frequency_penalty: subtracted for each time that an id is in the output.
+      repetition_penalty: divides the positive logits of ids in prompt or output, and
+        multiplies the negative ones; 1 changes nothing.
+      logit_bias: ids and what is added to their logits.
+      allowed_token_ids: the only ids that may be drawn; None for all.
+      banned_token_ids: ids that may never be drawn.
     """
 
     temperature: float = 0.0
@@ -30,6 +38,31 @@ class SamplingOptions(NamedTuple):
     num_logprobs: int | None = None
     stops_from: int = 0
     stop_ids: tuple[int, ...] = ()
+    num_prompt_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    banned_token_ids: tuple[int, ...] = ()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a draw depends on which tokens came before."""
+        return bool(
+            self.presence_penalty
+            or self.frequency_penalty
+            or self.repetition_penalty != 1
+        )
+
+    @property
+    def biases_logits(self) -> bool:
+        """Whether fixed numbers are added to logits, minus infinity among them."""
+        return bool(
+            self.logit_bias
+            or self.banned_token_ids
+            or self.allowed_token_ids is not None
+        )
 
 
 class ScheduledRequest(NamedTuple):
@@ -47,6 +80,8 @@ class ScheduledRequest(NamedTuple):
         the whole table.
       samples: whether the last token to run yields a new token.
       options: the sampling options on admission, None afterwards.
+      history: on admission, all known tokens, if the options count tokens; those
+        found in the prefix cache are in no `token_ids`.
     """
 
     request_id: str
@@ -57,6 +92,7 @@ class ScheduledRequest(NamedTuple):
     new_block_ids: tuple[int, ...]
     samples: bool
     options: SamplingOptions | None
+    history: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:

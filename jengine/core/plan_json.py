@@ -14,7 +14,7 @@ from jengine.core.plan import (
     TokenLogprobs,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def plan_to_json(plan: StepPlan) -> dict[str, Any]:
@@ -74,13 +74,19 @@ def _checked(value: dict[str, Any]) -> dict[str, Any]:
 
 def _row(value: dict[str, Any]) -> ScheduledRequest:
     fields = dict(value)
-    for name in ("token_ids", "new_block_ids"):
+    for name in ("token_ids", "new_block_ids", "history"):
         fields[name] = tuple(fields[name])
     if fields["options"] is not None:
-        options = dict(fields["options"])
-        options["stop_ids"] = tuple(options["stop_ids"])
-        fields["options"] = SamplingOptions(**options)
+        fields["options"] = _options(fields["options"])
     return ScheduledRequest(**fields)
+
+
+def _options(value: dict[str, Any]) -> SamplingOptions:
+    fields = dict(value)
+    for name in ("stop_ids", "allowed_token_ids", "banned_token_ids"):
+        fields[name] = fields[name] if fields[name] is None else tuple(fields[name])
+    fields["logit_bias"] = tuple(tuple(pair) for pair in fields["logit_bias"])
+    return SamplingOptions(**fields)
 
 
 def _logprobs(value: dict[str, Any] | None) -> TokenLogprobs | None:

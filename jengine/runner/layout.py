@@ -12,16 +12,20 @@ from jengine.runner.bucket import StepBucket
 
 
 class SamplingColumn(enum.IntEnum):
-    """Columns of a packed sampling row; the last three hold the bits of floats."""
+    """Columns of a packed sampling row; from TEMPERATURE on the bits of floats."""
 
     SEAT = 0
     POSITION = 1
     SEED_LOW = 2
     SEED_HIGH = 3
     TOP_K = 4
-    TEMPERATURE = 5
-    TOP_P = 6
-    MIN_P = 7
+    BIASED = 5  # whether the seat's row of biases holds
+    TEMPERATURE = 6
+    TOP_P = 7
+    MIN_P = 8
+    PRESENCE = 9
+    FREQUENCY = 10
+    REPETITION = 11
 
 
 class ForwardLayout(NamedTuple):

@@ -5,7 +5,7 @@ import numpy as np
 from jengine.core.plan import SamplingOptions, ScheduledRequest, StepPlan
 from jengine.runner.layout import SamplingColumn
 
-RANDOM, FILTERED, LOGPROBS = 1, 2, 4
+RANDOM, FILTERED, LOGPROBS, ADJUSTED = 1, 2, 4, 8
 
 
 class SeatMirror:
@@ -16,7 +16,7 @@ class SeatMirror:
       num_blocks: blocks of each seat.
       sampling: the seat's part of a packed sampling row.
       features: which parts of the sampler the seat needs (RANDOM, FILTERED,
-        LOGPROBS).
+        LOGPROBS, ADJUSTED).
       stops_from: first position at which the seat's stop ids are allowed.
       stop_ids: those ids.
       num_logprobs: alternatives reported; -1 stands for none asked.
@@ -32,15 +32,22 @@ class SeatMirror:
         self.stop_ids: list[tuple[int, ...]] = [()] * max_num_seqs
         self.num_logprobs: list[int] = [-1] * max_num_seqs
 
-    def apply(self, plan: StepPlan) -> None:
-        """Take in what a plan changes; plans come in order, each once."""
+    def apply(self, plan: StepPlan) -> list[ScheduledRequest]:
+        """Take in what a plan changes; plans come in order, each once.
+
+        Returns:
+          The rows that took a seat.
+        """
+        admitted: list[ScheduledRequest] = []
         # Few rows get blocks in a step, and a row that is admitted always does. The
         # field is read by number because the test runs for every row.
         for row in [row for row in plan.rows if row[5]]:
             if row.options is not None:
                 self._seat(row, row.options)
+                admitted.append(row)
             else:
                 self._append_blocks(row, int(self.num_blocks[row.seat]))
+        return admitted
 
     def _seat(self, row: ScheduledRequest, options: SamplingOptions) -> None:
         self._append_blocks(row, 0)
@@ -65,6 +72,7 @@ def features(options: SamplingOptions) -> int:
         RANDOM * random
         + FILTERED * filtered
         + LOGPROBS * (options.num_logprobs is not None)
+        + ADJUSTED * (options.counts_tokens or options.biases_logits)
     )
 
 
@@ -74,6 +82,19 @@ def sampling_columns(options: SamplingOptions) -> np.ndarray:
     seed = np.array([options.seed & (2**64 - 1)], np.uint64).view(np.int32)
     columns[SamplingColumn.SEED_LOW], columns[SamplingColumn.SEED_HIGH] = seed
     columns[SamplingColumn.TOP_K] = options.top_k
-    numbers = [options.temperature, options.top_p, options.min_p]
-    columns[SamplingColumn.TEMPERATURE :] = np.array(numbers, np.float32).view(np.int32)
+    columns[SamplingColumn.BIASED] = options.biases_logits
+    columns[SamplingColumn.TEMPERATURE :] = float_columns(options)
     return columns
+
+
+def float_columns(options: SamplingOptions) -> np.ndarray:
+    """Return the columns from TEMPERATURE on: bits of floats."""
+    numbers = (
+        options.temperature,
+        options.top_p,
+        options.min_p,
+        options.presence_penalty,
+        options.frequency_penalty,
+        options.repetition_penalty,
+    )
+    return np.array(numbers, np.float32).view(np.int32)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jengine.core.plan import StepPlan
+from jengine.core.plan import SamplingOptions, StepPlan
 from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
-from jengine.runner.mirror import SeatMirror
+from jengine.runner.mirror import SeatMirror, float_columns
 
-_ONE = int(np.array(1.0, np.float32).view(np.int32))
+_NEUTRAL = float_columns(SamplingOptions(temperature=1.0))  # nothing divides by 0
 
 
 class RowArrays(NamedTuple):
@@ -82,7 +82,7 @@ def row_arrays(plan: StepPlan) -> RowArrays:
     Columns are taken out by one `zip`: a loop over 256 rows for each of them would
     cost more than all the arrays do.
     """
-    _, seats, computed, _, carries, _, samples, _ = zip(*plan.rows, strict=True)
+    _, seats, computed, _, carries, _, samples, *_ = zip(*plan.rows, strict=True)
     num_rows, num_single = len(seats), plan.num_single_token_rows
     counts = np.ones(num_rows, np.int32)
     if num_single < num_rows:
@@ -157,7 +157,7 @@ def pack_sampling(
     """
     out = np.zeros((num_rows, len(SamplingColumn)), np.int32)
     out[:, SamplingColumn.SEAT] = len(mirror.num_blocks)
-    out[:, SamplingColumn.TEMPERATURE :] = (_ONE, _ONE, 0)
+    out[:, SamplingColumn.TEMPERATURE :] = _NEUTRAL
     count = len(arrays.sampling_rows)
     all_sample = count == len(arrays.seats)
     rows = slice(count) if all_sample else list(arrays.sampling_rows)
@@ -186,12 +186,17 @@ def pack_mask(
     early[real] = positions[real] < mirror.stops_from[seats[real]]
     if not early.any():
         return None
-    mask = np.full((len(seats), -(-vocab_size // 32)), -1, np.int32)
+    mask = no_mask(len(seats), vocab_size)
     for line in np.nonzero(early)[0]:
         ids = np.array(mirror.stop_ids[seats[line]], np.int32)
         bits = np.left_shift(np.int32(1), ids % 32, dtype=np.int32)
         np.bitwise_and.at(mask[line], ids // 32, ~bits)
     return mask
+
+
+def no_mask(num_rows: int, vocab_size: int) -> np.ndarray:
+    """Return a mask that allows every id."""
+    return np.full((num_rows, -(-vocab_size // 32)), -1, np.int32)
 
 
 def _token_ids(plan: StepPlan) -> list[int]:

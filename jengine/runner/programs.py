@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jengine.runner.adjust import SeatTables, set_seat, table_shapes
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.sample import SampleMode
@@ -38,6 +39,10 @@ class SampleKey(NamedTuple):
     mode: SampleMode
 
 
+class SeatKey(NamedTuple):
+    """The program that sets a seat's biases and counts."""
+
+
 class DecodeKey(NamedTuple):
     """The program that does both, for a bucket with one token a row."""
 
@@ -45,7 +50,7 @@ class DecodeKey(NamedTuple):
     mode: SampleMode
 
 
-ProgramKey = ForwardKey | SampleKey | DecodeKey
+ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey
 
 
 class ProgramStore:
@@ -109,18 +114,37 @@ class ProgramStore:
                 return jax.jit(function, donate_argnums=(1, 2)).lower(*args, packed)
             case SampleKey(rows, mode):
                 function = functools.partial(sample, mode)
-                args = self._sample_shapes(rows, masked=mode.masked)
-                return jax.jit(function, donate_argnums=1).lower(*args)
+                args = self._sample_shapes(rows, mode)
+                donated = (1, 5) if mode.adjusted else 1
+                return jax.jit(function, donate_argnums=donated).lower(*args)
+            case SeatKey():
+                tables = self._tables()
+                vocab_size = tables.counts.shape[1]
+                counts = _host_ints(vocab_size)
+                bias = jax.ShapeDtypeStruct((vocab_size,), np.float32)
+                args = (tables, _host_ints(), counts, bias)
+                return jax.jit(set_seat, donate_argnums=0).lower(*args)
 
-    def _sample_shapes(self, rows: int, *, masked: bool) -> tuple[Any, ...]:
+    def _tables(self) -> SeatTables:
+        """Shapes of the seats' tables, placed as their last tokens are."""
+        (num_seats,) = self._last_token.shape
+        vocab_size = head_weight(self._params).shape[0]
+        place = self._last_token.sharding
+        return jax.tree.map(
+            lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place),
+            table_shapes(num_seats, vocab_size),
+        )
+
+    def _sample_shapes(self, rows: int, mode: SampleMode) -> tuple[Any, ...]:
         head = head_weight(self._params)
         vocab_size, width = head.shape
         hidden = jax.ShapeDtypeStruct(
             (self._context.max_rows, width), head.dtype, sharding=head.sharding
         )
-        mask = _host_ints(rows, -(-vocab_size // 32))
         args = (head, self._last_token, hidden, _packed(rows))
-        return (*args, mask) if masked else args
+        if mode.masked:
+            args = (*args, _host_ints(rows, -(-vocab_size // 32)))
+        return (*args, self._tables()) if mode.adjusted else args
 
 
 def _shape(array: Any) -> jax.ShapeDtypeStruct:

@@ -5,21 +5,27 @@ reads device values in `collect` only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jengine.core.plan import StepPlan, StepResult
+from jengine.core.plan import (
+    SamplingOptions,
+    ScheduledRequest,
+    StepPlan,
+    StepResult,
+)
 from jengine.runner import results
+from jengine.runner.adjust import SeatTables, bias_row, count_row, host_tables
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
 from jengine.runner.device import Device, gpu_target
 from jengine.runner.load import LoadedModel
-from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
-from jengine.runner.pack import pack_mask, pack_step
+from jengine.runner.mirror import ADJUSTED, FILTERED, LOGPROBS, RANDOM, SeatMirror
+from jengine.runner.pack import no_mask, pack_mask, pack_step
 from jengine.runner.pallas_attention import HeadShape
 from jengine.runner.programs import (
     DecodeKey,
@@ -27,8 +33,9 @@ from jengine.runner.programs import (
     ProgramKey,
     ProgramStore,
     SampleKey,
+    SeatKey,
 )
-from jengine.runner.sample import SampleMode
+from jengine.runner.sample import EVERYTHING, SampleMode
 from jengine.runner.step import StepContext
 from models.registry import head_weight
 
@@ -132,7 +139,7 @@ class ModelRunner:
         leaves the donated cache behind; then there is a new one. Whoever calls
         this has given up what the cache held.
         """
-        leaves = jax.tree.leaves((self._kv, self._last_token))
+        leaves = jax.tree.leaves((self._kv, self._last_token, self._tables))
         # None was left by an interrupt of this very function.
         if self._kv is None or any(leaf.is_deleted() for leaf in leaves):
             self._kv = None
@@ -157,6 +164,7 @@ class ModelRunner:
         return [
             *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
             *(ForwardKey(bucket) for bucket in steps),
+            SeatKey(),
             *(
                 SampleKey(rows, mode)
                 for rows in self.buckets.rows
@@ -170,7 +178,7 @@ class ModelRunner:
         Args:
           plan: the next plan of the stream, with at least one row.
         """
-        self._mirror.apply(plan)
+        self._set_tables(self._mirror.apply(plan))
         packed = pack_step(plan, self._mirror, self.buckets)
         bucket, rows = packed.bucket, packed.rows.sampling_rows
         if packed.sampling is None:
@@ -206,7 +214,24 @@ class ModelRunner:
         )
         seats = self.limits.max_num_seqs
         self._last_token = jnp.zeros(seats, jnp.int32, device=self._device)
+        self._tables: SeatTables | None = None  # until a request needs them
         self._mirror = self._new_mirror()
+
+    def _set_tables(self, admitted: Sequence[ScheduledRequest]) -> None:
+        """Set the rows of seats taken by requests with penalties or biases."""
+        for row in admitted:
+            if not self._mirror.features[row.seat] & ADJUSTED:
+                continue
+            if self._tables is None:
+                tables = host_tables(self.limits.max_num_seqs, self._vocab_size)
+                self._tables = jax.device_put(tables, self._device)
+            options = cast("SamplingOptions", row.options)
+            self._tables = self._programs.get(SeatKey())(
+                self._tables,
+                np.int32(row.seat),
+                count_row(row.history, options.num_prompt_tokens, self._vocab_size),
+                bias_row(options, self._vocab_size),
+            )
 
     def _new_mirror(self) -> SeatMirror:
         return SeatMirror(
@@ -215,10 +240,14 @@ class ModelRunner:
 
     def _modes(self) -> list[SampleMode]:
         draws = [(False, False), (True, False), (True, True)]
-        return [
-            SampleMode(random, filtered, masked, num_logprobs)
+        plain = [
+            SampleMode(random, filtered, masked)
             for random, filtered in draws
             for masked in (False, True)
+        ]
+        return [
+            mode._replace(num_logprobs=num_logprobs)
+            for mode in (*plain, EVERYTHING)
             for num_logprobs in (None, self._max_logprobs)
         ]
 
@@ -229,12 +258,17 @@ class ModelRunner:
         features = int(np.bitwise_or.reduce(self._mirror.features[seats]))
         mask = pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
         asked = bool(features & LOGPROBS)
-        mode = SampleMode(
-            random=bool(features & RANDOM),
-            filtered=bool(features & FILTERED),
-            masked=mask is not None,
-            num_logprobs=self._max_logprobs if asked else None,
-        )
+        if features & ADJUSTED:
+            mode = EVERYTHING
+            mask = no_mask(len(packed), self._vocab_size) if mask is None else mask
+        else:
+            mode = SampleMode(
+                random=bool(features & RANDOM),
+                filtered=bool(features & FILTERED),
+                masked=mask is not None,
+            )
+        if asked:
+            mode = mode._replace(num_logprobs=self._max_logprobs)
         wanted = [self._mirror.num_logprobs[s] for s in seats] if asked else None
         return mode, mask, wanted
 
@@ -246,7 +280,7 @@ class ModelRunner:
         packed: np.ndarray,
         mask: np.ndarray | None,
     ) -> jax.Array:
-        plain = not (mode.filtered or mode.masked or mode.num_logprobs is not None)
+        plain = mode in (SampleMode(), SampleMode(random=True))
         if bucket.single_token_rows and plain:
             program = self._programs.get(DecodeKey(bucket, mode))
             self._kv, self._last_token, out = program(
@@ -258,7 +292,11 @@ class ModelRunner:
         args: list[Any] = [self._head, self._last_token, hidden, packed]
         if mask is not None:
             args.append(mask)
-        self._last_token, out = program(*args)
+        if mode.adjusted:
+            args.append(self._tables)
+            self._last_token, out, self._tables = program(*args)
+        else:
+            self._last_token, out, _ = program(*args)
         return out
 
     def _forward(self, bucket: StepBucket, ints: np.ndarray) -> jax.Array:

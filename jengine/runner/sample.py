@@ -1,8 +1,8 @@
 """Logits to tokens and log-probabilities: pure functions, in float32.
 
-Order of operations: log-probabilities are those of the raw logits; then the mask
-of allowed ids; then the greedy choice is taken; then temperature, min-p, top-k,
-top-p and the draw. No step sorts the vocabulary.
+Order of operations: log-probabilities are those of the raw logits; then biases and
+penalties (`adjust`); then the mask of allowed ids; then the greedy choice is taken;
+then temperature, min-p, top-k, top-p and the draw. No step sorts the vocabulary.
 """
 
 from typing import NamedTuple
@@ -23,13 +23,19 @@ class SampleMode(NamedTuple):
       random: some row draws at random; else all are greedy.
       filtered: some row has a top-k or top-p.
       masked: a mask of allowed ids is given.
+      adjusted: some row has penalties or biases. Such a program does everything, so
+        that there are few of them.
       num_logprobs: alternatives reported for each row; None reports nothing.
     """
 
     random: bool = False
     filtered: bool = False
     masked: bool = False
+    adjusted: bool = False
     num_logprobs: int | None = None
+
+
+EVERYTHING = SampleMode(random=True, filtered=True, masked=True, adjusted=True)
 
 
 class SamplingRows(NamedTuple):
@@ -57,7 +63,9 @@ def sample_tokens(
         return greedy
     weights = tempered_weights(logits, rows)
     if mode.filtered:
-        weights = keep_top_p(keep_top_k(weights, rows.top_k), rows.top_p)
+        # The program that does everything also runs where no row asks for this.
+        asked = jnp.any((rows.top_k > 0) | (rows.top_p < 1))
+        weights = lax.cond(asked, _keep_best, lambda weights, _: weights, weights, rows)
     drawn = draw(weights, uniform(rows))
     chosen = jnp.where(rows.temperature > 0, drawn, greedy)
     return jnp.where(greedy < logits.shape[1], chosen, greedy)
@@ -82,6 +90,10 @@ def tempered_weights(
     scaled = (logits - jnp.max(logits, axis=1, keepdims=True)) / safe[:, None]
     weights = jnp.exp(scaled)
     return jnp.where(weights >= rows.min_p[:, None], weights, 0.0)
+
+
+def _keep_best(weights: Float[Array, "R V"], rows: SamplingRows) -> Float[Array, "R V"]:
+    return keep_top_p(keep_top_k(weights, rows.top_k), rows.top_p)
 
 
 def keep_top_k(

@@ -1,7 +1,7 @@
 """The pure functions that are compiled: forward, sample, and both in one program.
 
     forward(params, kv, last_token, ints)             -> kv', hidden      kv donated
-    sample(head, last_token, hidden, rows[, mask])    -> last_token', out
+    sample(head, last_token, hidden, rows[, mask, tables])  -> last_token', out, tables'
 
 Forward and sample are separate so that the host can work between them, and so
 that their programs add up instead of multiplying. `decode_step` is both in one:
@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jengine.runner.adjust import Penalties, SeatTables, adjust, count_tokens
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.sample import (
@@ -124,7 +125,8 @@ def sample(
     hidden: Float[Array, "max_rows M"],
     packed: Int[Array, "R columns"],
     mask: Int[Array, "R words"] | None = None,
-) -> tuple[Int[Array, " seats"], Int[Array, "R out"]]:
+    tables: SeatTables | None = None,
+) -> tuple[Int[Array, " seats"], Int[Array, "R out"], SeatTables | None]:
     """Choose the next token of each sampling row.
 
     Args:
@@ -134,22 +136,32 @@ def sample(
       hidden: hidden states, in the order of the sampling rows.
       packed: the rows, see `SamplingColumn`.
       mask: which ids each row may draw, one bit an id; None where all may.
+      tables: what adjusts the logits, for a mode that does; donated.
 
     Returns:
       `last_token`, and for each row its id (the vocabulary's size where the logits
       are not numbers). With log-probabilities: also the rank, the bits of the
-      sampled value, the best ids and the bits of their values.
+      sampled value, the best ids and the bits of their values. Then the tables,
+      with what was drawn.
     """
     logits = matmul(hidden[: len(packed)], head, out_dtype=jnp.dtype(jnp.float32))
-    allowed = logits if mask is None else apply_mask(logits, mask)
+    seats, allowed = packed[:, SamplingColumn.SEAT], logits
+    if tables is not None:
+        biased = packed[:, SamplingColumn.BIASED]
+        allowed = adjust(logits, tables, seats, _penalties(packed), biased)
+    if mask is not None:
+        allowed = apply_mask(allowed, mask)
     token = sample_tokens(allowed, _rows(packed), mode)
     kept = jnp.minimum(token, head.shape[0] - 1)
-    last_token = last_token.at[packed[:, SamplingColumn.SEAT]].set(kept, mode="drop")
+    last_token = last_token.at[seats].set(kept, mode="drop")
+    if tables is not None:
+        counts = count_tokens(tables.counts, seats, token)
+        tables = tables._replace(counts=counts)
     out = [token[:, None]]
     if mode.num_logprobs is not None:
         value, rank, best, ids = token_logprobs(logits, token, mode.num_logprobs)
         out += [rank[:, None], _bits(value)[:, None], ids, _bits(best)]
-    return last_token, jnp.concatenate(out, axis=1)
+    return last_token, jnp.concatenate(out, axis=1), tables
 
 
 def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
@@ -165,22 +177,33 @@ def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
     """Run forward and sample in one program; `kv` and `last_token` are donated."""
     exact = context._replace(max_rows=bucket.rows)
     kv, hidden = forward(exact, bucket, params, kv, last_token, ints)
-    last_token, out = sample(mode, head_weight(params), last_token, hidden, packed)
+    last_token, out, _ = sample(mode, head_weight(params), last_token, hidden, packed)
     return kv, last_token, out
 
 
-def _rows(packed: Int[Array, "R columns"]) -> SamplingRows:
-    def number(column: SamplingColumn) -> Float[Array, " R"]:
-        return lax.bitcast_convert_type(packed[:, column], jnp.float32)
+def _number(
+    packed: Int[Array, "R columns"], column: SamplingColumn
+) -> Float[Array, " R"]:
+    return lax.bitcast_convert_type(packed[:, column], jnp.float32)
 
+
+def _penalties(packed: Int[Array, "R columns"]) -> Penalties:
+    return Penalties(
+        presence=_number(packed, SamplingColumn.PRESENCE),
+        frequency=_number(packed, SamplingColumn.FREQUENCY),
+        repetition=_number(packed, SamplingColumn.REPETITION),
+    )
+
+
+def _rows(packed: Int[Array, "R columns"]) -> SamplingRows:
     return SamplingRows(
         seed_low=packed[:, SamplingColumn.SEED_LOW],
         seed_high=packed[:, SamplingColumn.SEED_HIGH],
         position=packed[:, SamplingColumn.POSITION],
         top_k=packed[:, SamplingColumn.TOP_K],
-        temperature=number(SamplingColumn.TEMPERATURE),
-        top_p=number(SamplingColumn.TOP_P),
-        min_p=number(SamplingColumn.MIN_P),
+        temperature=_number(packed, SamplingColumn.TEMPERATURE),
+        top_p=_number(packed, SamplingColumn.TOP_P),
+        min_p=_number(packed, SamplingColumn.MIN_P),
     )
 
 

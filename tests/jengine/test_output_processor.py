@@ -8,8 +8,9 @@ from jengine import RequestOutputKind, SamplingParams
 from jengine.core.events import TokenEvent
 from jengine.core.plan import TokenLogprobs
 from jengine.core.request import FinishReason, Request
-from jengine.output_processor import OutputProcessor, RequestText
+from jengine.output_processor import OutputProcessor
 from jengine.outputs import Logprob
+from jengine.request_text import RequestText
 
 PROMPT = [7, 8]
 NO_TOKENIZER = 99  # an id that the tokenizer lacks
@@ -24,10 +25,10 @@ def logprobs_of(token_id, index=0):
 class Followed:
     """A request whose tokens come one by one, as the scheduler adds them."""
 
-    def __init__(self, tokenizer, *, name="r", prompt=None, **options):
+    def __init__(self, tokenizer, *, name="r", **options):
         self.params = SamplingParams(**options)
         self.request = Request(name, PROMPT, max_total_tokens=90)
-        self.text = RequestText(self.request, prompt, self.params, tokenizer)
+        self.text = RequestText(self.request, self.params, tokenizer)
 
     def event(self, token_id, finish=None, stop_reason=None):
         self.request.token_ids.append(token_id)
@@ -234,7 +235,8 @@ class TestOutputProcessor:
                 for name, options in kinds.items()
             }
             for one in followed.values():
-                processor.add(one.request, "hi", one.params)
+                name = one.request.request_id
+                processor.add(name, [one.request], "hi", one.params)
             return processor, followed
 
         return make
@@ -334,3 +336,55 @@ class TestOutputProcessor:
         assert followed["b"].request.num_output_tokens == 1
         step = processor.process([followed["a"].event(2), followed["b"].event(1)])
         assert [o.outputs[0].text for o in step.outputs] == ["abc", "ab"]
+
+    @pytest.fixture
+    def make_group(self, letters):
+        """Returns a processor with a group of two, and their requests' stand-ins."""
+
+        def make(**options):
+            processor = OutputProcessor(letters)
+            members = [
+                Followed(letters, name=f"{i}_g", n=2, **options) for i in range(2)
+            ]
+            requests = [member.request for member in members]
+            processor.add("g", requests, "hi", members[0].params)
+            return processor, *members
+
+        return make
+
+    def test_a_group_ends_with_its_last_member(self, make_group):
+        processor, a, b = make_group(output_kind=RequestOutputKind.FINAL_ONLY)
+        step = processor.process([b.event(1, FinishReason.STOP, 1), a.event(0)])
+        assert step.outputs == []
+        processor.commit()
+        assert processor.has("g")
+        assert processor.roll_back() == [a.request]  # the other's end is known
+        a.restore()
+        step = processor.process([a.event(2, FinishReason.LENGTH)])
+        (output,) = step.outputs
+        assert (output.request_id, output.finished) == ("g", True)
+        assert [done.index for done in output.outputs] == [0, 1]
+        assert [done.token_ids for done in output.outputs] == [[0, 2], [1]]
+        assert [done.finish_reason for done in output.outputs] == ["length", "stop"]
+        assert not processor.has("g")
+        processor.commit()
+        assert processor.roll_back() == []
+        assert processor.request_ids("g") == []
+
+    def test_members_of_a_group_are_streamed_one_by_one(self, make_group):
+        processor, a, b = make_group(output_kind=RequestOutputKind.DELTA)
+        step = processor.process([a.event(0), b.event(1, FinishReason.LENGTH)])
+        seen = [
+            (o.outputs[0].index, o.outputs[0].text, o.finished) for o in step.outputs
+        ]
+        assert seen == [(0, "a", False), (1, "b", False)]
+        processor.commit()
+        (output,) = processor.process([a.event(2, FinishReason.LENGTH)]).outputs
+        assert (output.outputs[0].text, output.finished) == ("c", True)
+
+    def test_a_discarded_group_is_forgotten_whole(self, make_group):
+        processor, a, b = make_group()
+        assert processor.request_ids("g") == ["0_g", "1_g"]
+        processor.discard("g")
+        assert processor.process([a.event(0), b.event(1)]) == ([], [])
+        assert processor.roll_back() == []

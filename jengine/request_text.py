@@ -1,0 +1,168 @@
+"""The visible side of one request: its text and log-probabilities."""
+
+from jengine.core.plan import TokenLogprobs
+from jengine.core.request import FinishReason, Request
+from jengine.outputs import CompletionOutput, Logprob
+from jengine.sampling_params import SamplingParams
+from jengine.text.detokenizer import IncrementalDetokenizer
+from jengine.text.stop import StopStrings
+from jengine.text.tokenizer import Tokenizer
+
+
+class RequestText:
+    """What users see of one request, a function of its known tokens.
+
+    Attributes:
+      text: what may be shown.
+      num_tokens: output tokens taken in.
+      logprobs: for each of them, what was asked for.
+      cumulative_logprob: sum of their log-probabilities.
+      stop_string: the stop string that ended it.
+      sent: tokens and characters that have been delivered.
+      offered: the same, once the step's outputs are delivered.
+      has_ended: whether its last output has been delivered, or would have been if
+        each completion were delivered by itself.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        params: SamplingParams,
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        """Start without output."""
+        self.request = request
+        self.params = params
+        self._tokenizer = tokenizer if params.detokenize else None
+        self.logprobs: list[dict[int, Logprob]] = []
+        self.cumulative_logprob = 0.0
+        self.sent: tuple[int, int] = (0, 0)
+        self.offered: tuple[int, int] = (0, 0)
+        self.has_ended = False
+        self._start_text()
+
+    def _start_text(self) -> None:
+        self._parts: list[str] = []
+        self.num_tokens = 0
+        self.stop_string: str | None = None
+        self._stops = StopStrings(
+            self.params.stop,
+            include_in_output=self.params.include_stop_str_in_output,
+        )
+        self._detokenizer: IncrementalDetokenizer | None = None
+        if self._tokenizer is not None:
+            prompt_ids = self.request.token_ids[: self.request.num_prompt_tokens]
+            self._detokenizer = IncrementalDetokenizer(
+                self._tokenizer,
+                prompt_ids,
+                skip_special_tokens=self.params.skip_special_tokens,
+                spaces_between_special_tokens=(
+                    self.params.spaces_between_special_tokens
+                ),
+            )
+
+    @property
+    def request_id(self) -> str:
+        """Whose text it is."""
+        return self.request.request_id
+
+    @property
+    def text(self) -> str:
+        """All text that may be shown."""
+        self._parts = ["".join(self._parts)]
+        return self._parts[0]
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the request ended, as the user sees it."""
+        if self.stop_string is not None:
+            return FinishReason.STOP.value
+        reason = self.request.finish_reason
+        return None if reason is None else reason.value
+
+    @property
+    def stop_reason(self) -> int | str | None:
+        """The stop string or stop id that ended the request."""
+        return self.stop_string or self.request.stop_reason
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing more will come."""
+        return self.stop_string is not None or self.request.is_finished
+
+    def take(self, logprobs: TokenLogprobs | None) -> None:
+        """Take in the request's known tokens that are new."""
+        request = self.request
+        known = request.token_ids
+        while self.num_tokens < request.num_output_tokens and not self.stop_string:
+            index = request.num_prompt_tokens + self.num_tokens
+            is_last = index == len(known) - 1
+            ends = is_last and request.finish_reason is FinishReason.STOP
+            self.num_tokens += 1
+            if logprobs is not None and is_last:
+                self._take_logprobs(logprobs)
+            if not ends or self.params.include_stop_str_in_output:
+                self._take_text(known[index])
+        if request.is_finished and self.stop_string is None:
+            self._parts.append(self._stops.finish())
+
+    def forget_unexplained(self) -> None:
+        """Drop known tokens whose log-probabilities were lost with a broken step.
+
+        A draw depends on its position only, so the same ones will be drawn again.
+        """
+        if self.params.logprobs is not None:
+            start = self.request.num_prompt_tokens
+            del self.request.token_ids[start + len(self.logprobs) :]
+
+    def restore(self) -> None:
+        """Start over from the known tokens, after a step that broke off anywhere."""
+        if self.params.logprobs is not None:
+            # The sum may lag behind the list by the entry that was being added.
+            start = self.request.num_prompt_tokens
+            drawn = zip(self.logprobs, self.request.token_ids[start:], strict=True)
+            self.cumulative_logprob = sum((e[t].logprob for e, t in drawn), 0.0)
+        self._start_text()
+        self.take(None)
+
+    def output_ids(self) -> list[int]:
+        """The output tokens taken in so far."""
+        start = self.request.num_prompt_tokens
+        return self.request.token_ids[start : start + self.num_tokens]
+
+    def _take_text(self, token_id: int) -> None:
+        if self._detokenizer is None:
+            return
+        added = self._detokenizer.append((token_id,))
+        may_match = self.num_tokens > self.params.min_tokens
+        self._parts.append(self._stops.push(added, may_match=may_match))
+        self.stop_string = self._stops.matched
+
+    def _take_logprobs(self, found: TokenLogprobs) -> None:
+        entry = {
+            token_id: Logprob(logprob, rank, self._piece(token_id))
+            for token_id, logprob, rank in zip(
+                found.token_ids, found.logprobs, found.ranks, strict=True
+            )
+        }
+        self.logprobs.append(entry)
+        self.cumulative_logprob += found.sampled_logprob
+
+    def _piece(self, token_id: int) -> str | None:
+        return None if self._tokenizer is None else self._tokenizer.convert(token_id)
+
+    def completion(self, index: int, *, delta: bool) -> CompletionOutput:
+        """Make an output of everything so far, or of what was not sent yet."""
+        first_token, first_char = self.sent if delta else (0, 0)
+        text, token_ids = self.text, self.output_ids()
+        self.offered = (len(token_ids), len(text))
+        asked = self.params.logprobs is not None
+        return CompletionOutput(
+            index=index,
+            text=text[first_char:],
+            token_ids=token_ids[first_token:],
+            cumulative_logprob=self.cumulative_logprob if asked else None,
+            logprobs=self.logprobs[first_token : len(token_ids)] if asked else None,
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+        )
