@@ -16,35 +16,46 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jengine.async_llm import AsyncLLM
     from jengine.config import EngineConfig
     from jengine.engine import LLMEngine
     from jengine.llm import LLM
     from jengine.outputs import CompletionOutput, Logprob, RequestOutput
     from jengine.sampling_params import RequestOutputKind, SamplingParams
+    from jengine.structured_outputs import (
+        GuidedDecodingParams,
+        StructuredOutputsParams,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "AsyncLLM",
     "CompletionOutput",
     "EngineConfig",
+    "GuidedDecodingParams",
     "LLMEngine",
     "Logprob",
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "StructuredOutputsParams",
     "__version__",
 ]
 
 _HOMES = {
     "LLM": "jengine.llm",
+    "AsyncLLM": "jengine.async_llm",
     "CompletionOutput": "jengine.outputs",
     "EngineConfig": "jengine.config",
+    "GuidedDecodingParams": "jengine.structured_outputs",
     "LLMEngine": "jengine.engine",
     "Logprob": "jengine.outputs",
     "RequestOutput": "jengine.outputs",
     "RequestOutputKind": "jengine.sampling_params",
     "SamplingParams": "jengine.sampling_params",
+    "StructuredOutputsParams": "jengine.structured_outputs",
 }
 
 

@@ -21,6 +21,8 @@ from jengine.runner.build import build_runner, default_device, read_config
 from jengine.runner.device import compute_capability
 from jengine.runner.runner import ModelRunner
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
+from jengine.structured_output.guidance import GuidanceGrammars
+from jengine.structured_output.manager import GrammarManager
 from jengine.text.tokenizer import Tokenizer, load_tokenizer
 
 _OVERRIDABLE = frozenset({*GENERATION_CONFIG_FIELDS, "eos_token_id"})
@@ -106,7 +108,19 @@ def _connect(
         InputProcessor(limits, end_tokens, tokenizer),
         OutputProcessor(tokenizer),
         tokenizer=tokenizer,
+        grammars=_grammars(tokenizer, resolved.vocab_size, end_tokens),
         async_scheduling=resolved.async_scheduling,
+    )
+
+
+def _grammars(
+    tokenizer: Tokenizer | None, vocab_size: int, end_tokens: EndTokens
+) -> GrammarManager | None:
+    if tokenizer is None:
+        return None
+    ends = sorted(end_tokens.within(vocab_size).all)
+    return GrammarManager(
+        lambda: GuidanceGrammars(tokenizer, vocab_size=vocab_size, eos_token_ids=ends)
     )
 
 

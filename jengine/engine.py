@@ -5,28 +5,43 @@ are read, so that the host works while the device does. Without, each step is re
 at once. Both give the same outputs.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, no_type_check, runtime_checkable
 
+from jengine.core.events import TokenEvent
 from jengine.core.plan import StepPlan, StepResult
-from jengine.core.request import FinishReason
+from jengine.core.request import FinishReason, Request, RequestStatus
 from jengine.core.scheduler import Scheduler
 from jengine.core.stats import SchedulerStats
-from jengine.errors import InvalidValueError, refuse_unbuilt
+from jengine.errors import (
+    InvalidValueError,
+    refuse_unbuilt,
+)
 from jengine.input_processor import InputProcessor
-from jengine.output_processor import OutputProcessor
+from jengine.output_processor import OutputProcessor, ProcessedStep
 from jengine.outputs import RequestOutput
 from jengine.prompts import ParsedPrompt, parse_prompt
 from jengine.sampling_params import SamplingParams
+from jengine.structured_output.constraint import BadWords, Constraint
+from jengine.structured_output.manager import Compiled, GrammarManager
+from jengine.structured_output.tracker import ConstraintTracker
+from jengine.structured_output.waiting import WaitingForGrammar, WaitingGroup
 from jengine.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
 class Runner(Protocol):
     """What the engine asks of whoever runs its plans."""
 
-    def dispatch(self, plan: StepPlan) -> Any:
-        """Start a step that has rows."""
+    def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> Any:
+        """Start a step that has rows; with masks to come, draw nothing yet."""
+        ...
+
+    def draw(self, handle: Any, constraints: Sequence[Any]) -> Any:
+        """Draw the tokens of a step that waits for masks; return its new handle."""
         ...
 
     def collect(self, handle: Any) -> StepResult:
@@ -41,6 +56,7 @@ class Runner(Protocol):
 class _InFlight(NamedTuple):
     plan: StepPlan
     handle: Any
+    awaits_masks: bool
 
 
 class LLMEngine:
@@ -54,6 +70,7 @@ class LLMEngine:
         outputs: OutputProcessor,
         *,
         tokenizer: Tokenizer | None = None,
+        grammars: GrammarManager | None = None,
         async_scheduling: bool = True,
     ) -> None:
         """Put an engine together; `jengine.assembly.assemble` does so for a config.
@@ -64,6 +81,7 @@ class LLMEngine:
           inputs: turns what is asked into requests.
           outputs: turns tokens into what users see.
           tokenizer: the model's, for `get_tokenizer`.
+          grammars: compiles structured outputs; None refuses them.
           async_scheduling: whether a step is dispatched before the last one is read.
         """
         self._scheduler = scheduler
@@ -71,6 +89,8 @@ class LLMEngine:
         self._inputs = inputs
         self._outputs = outputs
         self._tokenizer = tokenizer
+        self._constraints = ConstraintTracker()
+        self._waiting = WaitingForGrammar(grammars)
         self._one_step_ahead = async_scheduling
         self._in_flight: _InFlight | None = None
         self._undelivered: list[RequestOutput] = []
@@ -100,7 +120,13 @@ class LLMEngine:
         """Whether `step` still has something to do or to return."""
         # What broke off may have ended requests that nobody was told of.
         is_broken = self._is_changing
-        return bool(is_broken or self._scheduler.num_unfinished or self._undelivered)
+        waits = self._scheduler.num_unfinished or self._waiting.num_requests
+        return bool(is_broken or waits or self._undelivered)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change is under way, or broke off."""
+        return self._is_changing
 
     def has_request(self, request_id: str) -> bool:
         """Whether a live request has this id."""
@@ -108,7 +134,7 @@ class LLMEngine:
 
     def get_num_unfinished_requests(self) -> int:
         """Requests that wait or run."""
-        return self._scheduler.num_unfinished
+        return self._scheduler.num_unfinished + self._waiting.num_requests
 
     @no_type_check  # it checks its arguments, and says more than a type checker would
     def add_request(
@@ -156,9 +182,11 @@ class LLMEngine:
 
         Raises:
           InvalidValueError: a live request has this id; it is not touched.
+          SamplingParamsError: the grammar cannot be compiled.
         """
         self._recover_if_broken()
         self._check_id(request_id)
+        grammar = self._waiting.compile(params)
         ids = [request_id]
         if params.n > 1:
             ids = [f"{index}_{request_id}" for index in range(params.n)]
@@ -177,41 +205,59 @@ class LLMEngine:
         ]
         self._is_changing = True
         self._outputs.add(request_id, requests, prompt.text, params)
-        for request in requests:
-            self._scheduler.add(request)
+        if grammar is None or grammar.done():
+            self._start(requests, params, grammar and grammar.result())
+        else:
+            self._waiting.hold(WaitingGroup(request_id, requests, params, grammar))
         self._is_changing = False
 
-    def abort_request(self, request_ids: str | Iterable[str]) -> None:
-        """End requests and free their blocks; ids that are not live are ignored."""
+    def abort_request(self, request_ids: str | Iterable[str]) -> list[RequestOutput]:
+        """End requests and free their blocks; ids that are not live are ignored.
+
+        Returns:
+          The last outputs of those that were live.
+        """
         self._recover_if_broken()
+        self._outputs.commit()  # what was handed out is not given again
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         self._is_changing = True
         for request_id in ids:
             members = self._outputs.request_ids(request_id)
             self._scheduler.finish(members, FinishReason.ABORT)
+            self._constraints.discard(members)
+        last = [self._outputs.last_output(one) for one in dict.fromkeys(ids)]
         for request_id in ids:
+            self._waiting.discard((request_id,))
             self._outputs.discard(request_id)
         self._undelivered = [o for o in self._undelivered if o.request_id not in ids]
         self._is_changing = False
+        return [output for output in last if output is not None]
 
     def step(self) -> list[RequestOutput]:
         """Run one step.
 
         Returns:
-          The outputs that it brought; possibly none, since the first tokens are
-          read a step later.
+          The outputs that it brought, after those that nobody has taken; possibly
+          none, since the first tokens are read a step later.
         """
+        self.advance()
+        delivered, self._undelivered = self._undelivered, []
+        return delivered
+
+    def advance(self) -> None:
+        """Run one step and keep its outputs, for `take` or the next `step`."""
         self._recover_if_broken()
         self._outputs.commit()
         self._is_changing = True
-        delivered = [*self._undelivered, *self._step()]
+        kept = [*self._undelivered, *self._step()]
         # In one line, for an interrupt must not come in between.
-        self._undelivered, self._is_changing = [], False
-        return delivered
+        self._undelivered, self._is_changing = kept, False
 
-    def put_back(self, outputs: Iterable[RequestOutput]) -> None:
-        """Keep outputs for the next `step`, which belong to another caller."""
-        self._undelivered.extend(outputs)
+    def take(self, request_ids: Container[str]) -> list[RequestOutput]:
+        """Hand out what is kept for some requests; the rest stays for its owners."""
+        kept = self._undelivered
+        self._undelivered = [o for o in kept if o.request_id not in request_ids]
+        return [output for output in kept if output.request_id in request_ids]
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any request runs."""
@@ -228,22 +274,88 @@ class LLMEngine:
 
     def _step(self) -> list[RequestOutput]:
         scheduler = self._scheduler
+        refused = self._take_compiled()
         plan = scheduler.schedule()
-        ahead = _InFlight(plan, self._runner.dispatch(plan)) if plan.rows else None
+        ahead = self._dispatch(plan) if plan.rows else None
         due = ahead
         if self._one_step_ahead:
             due, self._in_flight = self._in_flight, ahead
+        elif ahead is not None:
+            due = self._draw(ahead)
         if due is None:
             # Requests that neither run nor can run would wait for ever.
             assert plan.rows or not scheduler.num_unfinished
-            return []
-        result = self._runner.collect(due.handle)
-        processed = self._outputs.process(scheduler.update(due.plan, result))
-        for request_id, stop in processed.stopped:
-            scheduler.finish((request_id,), FinishReason.STOP, stop)
+        outputs = [] if due is None else self._take_result(due)
         if not scheduler.num_unfinished:
             self._in_flight = None  # it holds but a token too many of each request
+        if self._in_flight is not None:
+            self._in_flight = self._draw(self._in_flight)
+        return [*refused, *outputs]
+
+    def _dispatch(self, plan: StepPlan) -> _InFlight:
+        awaits = self._constraints.for_plan(plan) is not None
+        handle = self._runner.dispatch(plan, awaits_masks=awaits)
+        return _InFlight(plan, handle, awaits)
+
+    def _draw(self, step: _InFlight) -> _InFlight:
+        """Draw what waited for masks: every token before is known by now."""
+        if not step.awaits_masks:
+            return step
+        sampling = [row for row in step.plan.rows if row.samples]
+        constraints = self._constraints.for_plan(step.plan) or [()] * len(sampling)
+        handle = self._runner.draw(step.handle, constraints)
+        return _InFlight(step.plan, handle, awaits_masks=False)
+
+    def _take_result(self, step: _InFlight) -> list[RequestOutput]:
+        """Learn what a step drew, and end what it completes."""
+        scheduler = self._scheduler
+        result = self._runner.collect(step.handle)
+        events = scheduler.update(step.plan, result)
+        for request_id, reason in self._constraints.advance(events):
+            scheduler.finish((request_id,), reason)
+        processed = self._outputs.process(events)
+        self._end_stopped(processed)
         return processed.outputs
+
+    def _end_stopped(self, processed: ProcessedStep) -> None:
+        for request_id, stop in processed.stopped:
+            self._scheduler.finish((request_id,), FinishReason.STOP, stop)
+            self._constraints.discard((request_id,))
+
+    def _start(
+        self, requests: list[Request], params: SamplingParams, grammar: Compiled | None
+    ) -> None:
+        """Hand requests to the scheduler, each with constraints of its own."""
+        sequences = self._inputs.split_bad_words(params).sequences
+        for request in requests:
+            own: list[Constraint] = [BadWords(sequences)] if sequences else []
+            if grammar is not None:
+                own.append(grammar.constraint(params.stop_token_ids))
+            self._constraints.add(request, own)
+            self._scheduler.add(request)
+
+    def _take_compiled(self) -> list[RequestOutput]:
+        """Start requests whose grammar is ready.
+
+        Returns:
+          The last outputs of those whose grammar cannot be compiled.
+        """
+        outputs: list[RequestOutput] = []
+        is_idle = not self._scheduler.num_unfinished
+        for group in self._waiting.take_ready(is_idle=is_idle):
+            error = group.grammar.exception()
+            if error is None:
+                self._start(group.requests, group.params, group.grammar.result())
+            else:
+                logger.error("request %s: %s", group.group_id, error)
+                outputs += self._refuse(group.requests)
+        return outputs
+
+    def _refuse(self, requests: list[Request]) -> list[RequestOutput]:
+        for request in requests:
+            request.finish(FinishReason.ERROR, None)
+        events = [TokenEvent(request, (), None) for request in requests]
+        return self._outputs.process(events).outputs
 
     def _recover_if_broken(self) -> None:
         """Make an engine whose last change broke off usable again.
@@ -256,10 +368,12 @@ class LLMEngine:
             return
         self._in_flight = None
         self._runner.reset()
-        self._scheduler.rewind(self._outputs.roll_back())
+        waiting = RequestStatus.WAITING_FOR_GRAMMAR
+        live = self._outputs.roll_back()
+        self._scheduler.rewind([one for one in live if one.status is not waiting])
+        self._constraints.restart()
         late = self._outputs.restore()
-        for request_id, stop in late.stopped:
-            self._scheduler.finish((request_id,), FinishReason.STOP, stop)
+        self._end_stopped(late)
         # In one line, for an interrupt must not come in between.
         self._undelivered, self._is_changing = (
             [*self._undelivered, *late.outputs],

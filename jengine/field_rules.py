@@ -134,6 +134,17 @@ def member_of(kind: type[enum.Enum]) -> Rule:
     return Rule(f"a member of {kind.__name__}", convert)
 
 
+def instance_of(kind: type) -> Rule:
+    """An object of this type, which has checked itself."""
+
+    def convert(value: object) -> object:
+        if not isinstance(value, kind):
+            raise TypeError
+        return value
+
+    return Rule(f"a {kind.__name__}", convert)
+
+
 def optional(rule: Rule) -> Rule:
     """What `rule` allows, or None."""
 

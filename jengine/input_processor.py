@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.plan import SamplingOptions
 from jengine.core.request import Request
-from jengine.errors import CheckpointError, InvalidValueError, PromptError
+from jengine.errors import (
+    CheckpointError,
+    InvalidValueError,
+    PromptError,
+    SamplingParamsError,
+)
 from jengine.prompts import ParsedPrompt, check_token_ids
 from jengine.sampling_params import SamplingParams, check_with_model
 from jengine.text.tokenizer import Tokenizer
@@ -38,6 +43,18 @@ class EndTokens(NamedTuple):
     def all(self) -> frozenset[int]:
         """Every id of the two."""
         return self.others if self.main is None else self.others | {self.main}
+
+
+class BadWordIds(NamedTuple):
+    """The ids of bad words.
+
+    Attributes:
+      banned_token_ids: words of one id, which never may come.
+      sequences: words of several, whose last id may not complete them.
+    """
+
+    banned_token_ids: tuple[int, ...]
+    sequences: tuple[tuple[int, ...], ...]
 
 
 class InputLimits(NamedTuple):
@@ -112,6 +129,40 @@ class InputProcessor:
             max_logprobs=self._limits.max_logprobs,
             has_tokenizer=self._tokenizer is not None,
         )
+        self._check_something_is_left(params)
+
+    def split_bad_words(self, params: SamplingParams) -> "BadWordIds":
+        """Return the ids of a request's bad words.
+
+        A word is banned as written and as it stands after a space.
+        """
+        found: dict[tuple[int, ...], None] = {}
+        tokenizer = self._tokenizer
+        words = () if tokenizer is None else params.bad_words
+        for word in words:
+            for text in (word, " " + word.lstrip()):
+                ids = tokenizer.encode(text, add_special_tokens=False)
+                if ids:
+                    found[tuple(ids)] = None
+        return BadWordIds(
+            tuple(ids[0] for ids in found if len(ids) == 1),
+            tuple(ids for ids in found if len(ids) > 1),
+        )
+
+    def _check_something_is_left(self, params: SamplingParams) -> None:
+        """Refuse parameters that together forbid every id."""
+        if params.allowed_token_ids is None:
+            return
+        left = set(params.allowed_token_ids)
+        left -= set(self.split_bad_words(params).banned_token_ids)
+        if params.min_tokens:
+            left -= self._end_tokens.all | set(params.stop_token_ids)
+        if not left:
+            raise SamplingParamsError(
+                "allowed_token_ids",
+                params.allowed_token_ids,
+                "ids of which bad_words and min_tokens leave at least one",
+            )
 
     @no_type_check  # it says more than a type checker would
     def check_priority(self, priority: int) -> None:
@@ -177,7 +228,7 @@ class InputProcessor:
         named = self._end_tokens.all | frozenset(params.stop_token_ids)
         # A checkpoint may name an end id that has no logit.
         stop_ids = [i for i in named if 0 <= i < self._limits.vocab_size]
-        wanted = params.logprobs
+        wanted, allowed = params.logprobs, params.allowed_token_ids
         return SamplingOptions(
             temperature=params.temperature,
             top_k=max(0, params.top_k),
@@ -192,7 +243,8 @@ class InputProcessor:
             frequency_penalty=params.frequency_penalty,
             repetition_penalty=params.repetition_penalty,
             logit_bias=tuple((params.logit_bias or {}).items()),
-            allowed_token_ids=params.allowed_token_ids,
+            allowed_token_ids=None if allowed is None else tuple(allowed),
+            banned_token_ids=self.split_bad_words(params).banned_token_ids,
         )
 
 

@@ -1,25 +1,19 @@
 """`LLM`: the offline front door; prompts in, outputs out in their order."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, no_type_check
 
-from tqdm.auto import tqdm
-
 from jengine.assembly import assemble
+from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
-from jengine.errors import (
-    InvalidValueError,
-    PromptError,
-    UnsupportedError,
-    refuse_unbuilt,
-)
+from jengine.errors import InvalidValueError, UnsupportedError, refuse_unbuilt
+from jengine.offline_loop import AskedRequest, OfflineLoop, Stream
 from jengine.outputs import RequestOutput
-from jengine.prompts import ParsedPrompt, parse_prompts
+from jengine.progress import Progress
+from jengine.prompts import ParsedPrompt, parse_prompt, parse_prompts
 from jengine.sampling_params import RequestOutputKind, SamplingParams
-from jengine.text.chat import read_chat_template, render
 
 # vLLM's methods that have no meaning here or are not built; asking says so.
 _UNBUILT_METHODS = frozenset(
@@ -63,10 +57,8 @@ class LLM:
         """
         config = EngineConfig.from_options(model, options)
         self.llm_engine, self.config, self._generation_config = assemble(config)
-        template = config.chat_template
-        self._chat_template = None if template is None else read_chat_template(template)
-        self._numbers = itertools.count()
-        self._unfinished: set[str] = set()  # requests of a call that broke off
+        self._chats = ChatPrompts(self.llm_engine.tokenizer, config.chat_template)
+        self._loop = OfflineLoop(self.llm_engine)
 
     def __getattr__(self, name: str) -> Any:
         """Explain the methods of vLLM that are missing."""
@@ -159,32 +151,86 @@ class LLM:
           ChatTemplateError: the conversation cannot be written out.
         """
         refuse_unbuilt({"lora_request": lora_request, **unbuilt})
-        if chat_template_content_format != "auto":
-            raise InvalidValueError(
-                "chat_template_content_format", chat_template_content_format, "'auto'"
-            )
-        tokenizer = self.llm_engine.tokenizer
-        if tokenizer is None:
-            raise PromptError("messages", messages, "nothing without a tokenizer")
-        template = self._chat_template
-        if chat_template is not None:
-            template = read_chat_template(chat_template)
-        inputs = self.llm_engine.inputs
-        prompts: list[ParsedPrompt] = []
-        for conversation in _conversations(messages):
-            ids = render(
-                tokenizer,
+        prompts = [
+            self._chats.render(
                 conversation,
-                chat_template=template,
+                chat_template=chat_template,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 tools=tools,
-                template_kwargs=chat_template_kwargs,
+                chat_template_kwargs=chat_template_kwargs,
+                chat_template_content_format=chat_template_content_format,
             )
-            text = tokenizer.decode(ids, skip_special_tokens=False)
-            prompts.append(ParsedPrompt(text, tuple(ids)))
+            for conversation in _conversations(messages)
+        ]
+        inputs = self.llm_engine.inputs
         checked = [inputs.tokenize(prompt, "conversation") for prompt in prompts]
         return self._run(prompts, checked, sampling_params, priority, use_tqdm)
+
+    @no_type_check
+    def stream(
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        output_kind: RequestOutputKind = RequestOutputKind.DELTA,
+        priority: int = 0,
+    ) -> Stream:
+        """Complete one prompt, output by output.
+
+            for output in llm.stream("Once upon a time"):
+                print(output.outputs[0].text, end="", flush=True)
+
+        The prompt is checked and queued at once. Several streams may be read in turn,
+        with calls of `generate` in between: all requests run together. Leaving a loop
+        early ends the request, as soon as nothing refers to the stream; `close` ends it
+        at once.
+
+        Args:
+          prompt: text, token ids or a dict with either.
+          sampling_params: None takes the model's own defaults.
+          output_kind: what each output holds, in place of what the params say: only
+            what is new (the deltas add up to what `generate` returns), all so far, or
+            one output at the end.
+          priority: under the priority policy; smaller is sooner.
+
+        Returns:
+          An iterator.
+
+        Raises:
+          PromptError: the prompt cannot be run.
+          SamplingParamsError: the parameters do not suit the model.
+        """
+        parsed = parse_prompt(prompt)
+        return self._stream(parsed, sampling_params, output_kind, priority)
+
+    @no_type_check
+    def stream_chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        output_kind: RequestOutputKind = RequestOutputKind.DELTA,
+        priority: int = 0,
+        **template_options: Any,
+    ) -> Stream:
+        """Answer one conversation, output by output.
+
+        Args:
+          messages: the conversation, a list of messages.
+          sampling_params: as for `stream`.
+          output_kind: as for `stream`.
+          priority: as for `stream`.
+          **template_options: as for `chat`, from `chat_template` on.
+
+        Returns:
+          An iterator.
+
+        Raises:
+          ChatTemplateError: the conversation cannot be written out.
+        """
+        prompt = self._chats.render(messages, **template_options)
+        return self._stream(prompt, sampling_params, output_kind, priority)
 
     def get_tokenizer(self) -> Any:
         """Return the Hugging Face tokenizer; None if none was loaded."""
@@ -227,34 +273,35 @@ class LLM:
         )
         for one in priorities:
             self.llm_engine.inputs.check_priority(one)
-        self._abort_unfinished()
-        request_ids = [self._new_request_id() for _ in prompts]
-        self._unfinished.update(request_ids)
+        requests = zip(prompts, token_ids, params, priorities, strict=True)
+        progress = Progress(use_tqdm, len(prompts))
         try:
-            for request in zip(
-                request_ids, prompts, token_ids, params, priorities, strict=True
-            ):
-                self.llm_engine.queue(*request)
-            outputs = self._finish(request_ids, use_tqdm)
-        except BaseException:
-            self._abort_unfinished()
-            raise
-        self._unfinished.clear()
-        return outputs
+            return self._loop.run(
+                [AskedRequest(*request) for request in requests], progress.advance
+            )
+        finally:
+            progress.close()
 
-    def _abort_unfinished(self) -> None:
-        """Abort what a call left behind; if that is interrupted, the next call does."""
-        if self._unfinished:
-            self.llm_engine.abort_request(self._unfinished)
-            self._unfinished.clear()
-
-    def _new_request_id(self) -> str:
-        ids = (str(number) for number in self._numbers)
-        return next(i for i in ids if not self.llm_engine.has_request(i))
+    @no_type_check
+    def _stream(
+        self,
+        prompt: ParsedPrompt,
+        sampling_params: SamplingParams | None,
+        output_kind: RequestOutputKind,
+        priority: int,
+    ) -> Stream:
+        inputs = self.llm_engine.inputs
+        ids = inputs.tokenize(prompt)
+        (params,) = self._params_for(sampling_params, 1, output_kind)
+        inputs.check_priority(priority)
+        return self._loop.stream(AskedRequest(prompt, ids, params, priority))
 
     @no_type_check
     def _params_for(
-        self, given: SamplingParams | Sequence[SamplingParams] | None, count: int
+        self,
+        given: SamplingParams | Sequence[SamplingParams] | None,
+        count: int,
+        kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY,
     ) -> list[SamplingParams]:
         """Return one checked set of parameters for each prompt."""
         if given is None:
@@ -267,30 +314,7 @@ class LLM:
                 raise InvalidValueError("sampling_params", params, "SamplingParams")
         for params in {id(params): params for params in listed}.values():
             self.llm_engine.inputs.check_params(params)
-        final = RequestOutputKind.FINAL_ONLY
-        return [dataclasses.replace(params, output_kind=final) for params in listed]
-
-    def _finish(
-        self, request_ids: Sequence[str], use_tqdm: bool | Callable[..., Any]
-    ) -> list[RequestOutput]:
-        """Step until these requests have finished; keep others' outputs for them."""
-        found: dict[str, RequestOutput] = {}
-        wanted = set(request_ids)
-        foreign: list[RequestOutput] = []
-        progress = _progress(use_tqdm, len(request_ids))
-        try:
-            while len(found) < len(wanted):
-                for output in self.llm_engine.step():
-                    if output.request_id not in wanted:
-                        foreign.append(output)
-                    elif output.finished:
-                        found[output.request_id] = output
-                        _advance(progress, found.values())
-        finally:
-            self.llm_engine.put_back(foreign)
-            if progress is not None:
-                progress.close()
-        return [found[request_id] for request_id in request_ids]
+        return [dataclasses.replace(params, output_kind=kind) for params in listed]
 
 
 def _per_prompt(name: str, values: Any, count: int) -> list[Any] | None:
@@ -312,22 +336,3 @@ def _conversations(messages: Any) -> list[Any]:
     if is_list and messages and all(isinstance(m, list | tuple) for m in messages):
         return list(messages)
     return [messages]
-
-
-def _progress(use_tqdm: bool | Callable[..., Any], total: int) -> Any:
-    if not use_tqdm:
-        return None
-    make = use_tqdm if callable(use_tqdm) else tqdm
-    return make(total=total, desc="Processed prompts", dynamic_ncols=True)
-
-
-def _advance(progress: Any, outputs: Iterable[RequestOutput]) -> None:
-    if progress is None:
-        return
-    progress.update(1)
-    if hasattr(progress, "set_postfix_str") and progress.format_dict["elapsed"]:
-        elapsed = progress.format_dict["elapsed"]
-        made = sum(len(done.token_ids) for o in outputs for done in o.outputs)
-        progress.set_postfix_str(
-            f"output: {made / elapsed:.1f} tokens/s", refresh=False
-        )

@@ -57,7 +57,7 @@ class _Group:
 class _Member(NamedTuple):
     state: RequestText
     group: _Group
-    index: int
+    number: int
 
 
 class OutputProcessor:
@@ -120,6 +120,23 @@ class OutputProcessor:
             self._emit(member, outputs)
         return ProcessedStep(outputs, stopped)
 
+    def last_output(self, group_id: str) -> RequestOutput | None:
+        """What a group that is aborted leaves, as its end; None if it had ended."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return None
+        delta = group.kind is RequestOutputKind.DELTA
+        left = [
+            state.completion(number, delta=delta)
+            for number, state in enumerate(group.members)
+            if not (delta and state.has_ended)
+        ]
+        ends = [
+            dataclasses.replace(one, finish_reason=one.finish_reason or "abort")
+            for one in left
+        ]
+        return dataclasses.replace(_output(group, ends), finished=True)
+
     def commit(self) -> None:
         """Note that the last outputs were delivered; forget what has ended.
 
@@ -176,7 +193,7 @@ class OutputProcessor:
 
     def _emit(self, member: _Member, outputs: list[RequestOutput]) -> None:
         """Add an output if one is wanted now: of one completion, or all at the end."""
-        state, group, index = member
+        state, group, number = member
         self._offered.append(member)
         if group.kind is RequestOutputKind.FINAL_ONLY:
             if group.is_finished:
@@ -187,7 +204,7 @@ class OutputProcessor:
                 outputs.append(_output(group, done))
             return
         is_delta = group.kind is RequestOutputKind.DELTA
-        outputs.append(_output(group, [state.completion(index, delta=is_delta)]))
+        outputs.append(_output(group, [state.completion(number, delta=is_delta)]))
 
 
 def _output(group: _Group, completions: list[CompletionOutput]) -> RequestOutput:

@@ -82,3 +82,40 @@ class RequestOutput:
     num_cached_tokens: int | None = None
     kv_transfer_params: None = None
     lora_request: None = None
+
+
+def merge_outputs(
+    earlier: RequestOutput, later: RequestOutput, *, are_deltas: bool
+) -> RequestOutput:
+    """Make one output of two that follow each other, for who has read neither.
+
+    Args:
+      earlier: comes first; stays as it is.
+      later: comes next, from the same request; stays as it is.
+      are_deltas: whether each holds only what is new; if not, a later completion
+        takes the place of an earlier one.
+    """
+    merged = {one.index: one for one in earlier.outputs}
+    for one in later.outputs:
+        known = merged.get(one.index) if are_deltas else None
+        merged[one.index] = one if known is None else _join(known, one)
+    prompt_logprobs = later.prompt_logprobs
+    if prompt_logprobs is None:  # deltas bring them once
+        prompt_logprobs = earlier.prompt_logprobs
+    return dataclasses.replace(
+        later,
+        outputs=[merged[index] for index in sorted(merged)],
+        prompt_logprobs=prompt_logprobs,
+    )
+
+
+def _join(earlier: CompletionOutput, later: CompletionOutput) -> CompletionOutput:
+    logprobs = later.logprobs
+    if logprobs is not None and earlier.logprobs is not None:
+        logprobs = earlier.logprobs + logprobs
+    return dataclasses.replace(
+        later,
+        text=earlier.text + later.text,
+        token_ids=earlier.token_ids + later.token_ids,
+        logprobs=logprobs,
+    )

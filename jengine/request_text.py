@@ -97,7 +97,12 @@ class RequestText:
         while self.num_tokens < request.num_output_tokens and not self.stop_string:
             index = request.num_prompt_tokens + self.num_tokens
             is_last = index == len(known) - 1
-            ends = is_last and request.finish_reason is FinishReason.STOP
+            ends = (
+                is_last
+                and request.finish_reason is FinishReason.STOP
+                # Or a grammar ended it, with a token that belongs to the text.
+                and known[index] in request.ending_ids
+            )
             self.num_tokens += 1
             if logprobs is not None and is_last:
                 self._take_logprobs(logprobs)

@@ -9,16 +9,17 @@ import dataclasses
 import enum
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, no_type_check
 
 from jengine.errors import SamplingParamsError, UnsupportedError
-from jengine.field_rules import apply_rules, member_of
+from jengine.field_rules import apply_rules, instance_of, member_of, optional
 from jengine.sampling_rules import (
     GENERATION_CONFIG_FIELDS,
     SAMPLING_RULES,
     UNBUILT_FIELDS,
 )
+from jengine.structured_outputs import StructuredOutputsParams
 
 GREEDY_BELOW = 1e-5  # temperatures under this mean "take the best token"
 LEAST_TEMPERATURE = 0.01  # dividing logits by less overflows float32
@@ -75,7 +76,8 @@ class SamplingParams:
       include_stop_str_in_output: keep the stop string or stop token in the text.
       output_kind: what the outputs of an unfinished request carry.
       stream_interval: tokens between two streamed outputs.
-      structured_outputs: grammar that the text must follow.
+      structured_outputs: what the text must look like.
+      guided_decoding: older name of the same; kept under the new one.
       logit_bias: token id -> number added to its logit.
       allowed_token_ids: the only ids that may be sampled.
       bad_words: words that must not be produced.
@@ -113,7 +115,8 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     stream_interval: int | None = None
-    structured_outputs: object | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    guided_decoding: StructuredOutputsParams | None = None
     logit_bias: Mapping[int, float] | None = dataclasses.field(default=None, hash=False)
     allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str] = ()
@@ -124,6 +127,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Check what was given and keep its normal form."""
+        self._take_older_name()
         kept = apply_rules(_RULES, _with_defaults(self), SamplingParamsError)
         for field, value in kept.items():
             object.__setattr__(self, field, value)
@@ -183,6 +187,18 @@ class SamplingParams:
                 "Stop strings are found in the text; use stop_token_ids.",
             )
 
+    def _take_older_name(self) -> None:
+        if self.guided_decoding is None:
+            return
+        if self.structured_outputs is not None:
+            raise SamplingParamsError(
+                "guided_decoding",
+                self.guided_decoding,
+                "None beside structured_outputs, which is the same",
+            )
+        object.__setattr__(self, "structured_outputs", self.guided_decoding)
+        object.__setattr__(self, "guided_decoding", None)
+
     def _refuse_unbuilt(self) -> None:
         for field in _changed_fields(self):
             if field.name in UNBUILT_FIELDS:
@@ -223,18 +239,25 @@ def check_with_model(
     Raises:
       SamplingParamsError: the parameters do not suit this engine.
     """
-    for token_id in params.stop_token_ids:
+    _check_ids("stop_token_ids", params.stop_token_ids, vocab_size)
+    _check_ids("allowed_token_ids", params.allowed_token_ids or (), vocab_size)
+    _check_ids("logit_bias", params.logit_bias or (), vocab_size)
+    for field in ("stop", "bad_words", "structured_outputs"):
+        if getattr(params, field) and not has_tokenizer:
+            raise SamplingParamsError(
+                field,
+                getattr(params, field),
+                "nothing without a tokenizer, since it is about text",
+                "Let the engine load its tokenizer.",
+            )
+    _check_logprobs(params.logprobs, vocab_size, max_logprobs)
+
+
+def _check_ids(field: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    for token_id in token_ids:
         if token_id >= vocab_size:
             allowed = f"token ids of the model, 0 to {vocab_size - 1}"
-            raise SamplingParamsError("stop_token_ids", token_id, allowed)
-    if params.stop and not has_tokenizer:
-        raise SamplingParamsError(
-            "stop",
-            params.stop,
-            "no stop strings without a tokenizer",
-            "Use stop_token_ids, or let the engine load its tokenizer.",
-        )
-    _check_logprobs(params.logprobs, vocab_size, max_logprobs)
+            raise SamplingParamsError(field, token_id, allowed)
 
 
 def _check_logprobs(logprobs: int | None, vocab_size: int, max_logprobs: int) -> None:
@@ -272,7 +295,11 @@ def _clamp(bias: object) -> object:
     return min(100.0, max(-100.0, bias))
 
 
-_RULES = {**SAMPLING_RULES, "output_kind": member_of(RequestOutputKind)}
+_RULES = {
+    **SAMPLING_RULES,
+    "output_kind": member_of(RequestOutputKind),
+    "structured_outputs": optional(instance_of(StructuredOutputsParams)),
+}
 
 _DEFAULTS: Mapping[str, object] = {
     field.name: field.default for field in dataclasses.fields(SamplingParams)

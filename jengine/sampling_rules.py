@@ -120,8 +120,6 @@ UNBUILT_FIELDS = frozenset(
         "logprob_token_ids",
         "flat_logprobs",
         "stream_interval",
-        "structured_outputs",
-        "bad_words",
         "truncate_prompt_tokens",
         "skip_reading_prefix_cache",
         "repetition_detection",

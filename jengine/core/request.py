@@ -11,6 +11,7 @@ class RequestStatus(enum.Enum):
     """Where a request is in its life."""
 
     WAITING = "waiting"
+    WAITING_FOR_GRAMMAR = "waiting for grammar"  # and unknown to the scheduler
     RUNNING = "running"
     PREEMPTED = "preempted"
     FINISHED = "finished"

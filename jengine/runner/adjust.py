@@ -6,7 +6,7 @@ because it never changes. A seat's rows are set when a request takes it that nee
 them; other requests leave the rows as they are, and unread.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jengine.core.plan import SamplingOptions
+from jengine.runner.device import Device
 
 IN_PROMPT = 1 << 24  # added to the count of an id that the prompt holds
 
@@ -113,15 +114,23 @@ def count_tokens(
     return counts.at[seats, tokens].add(1, mode="drop")
 
 
-def host_tables(num_seats: int, vocab_size: int) -> SeatTables:
-    """Return tables of zeros in the host's memory, to be placed on a device."""
-    shape = (num_seats, vocab_size)
-    return SeatTables(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+def new_tables(num_seats: int, vocab_size: int, device: Device) -> SeatTables:
+    """Return tables of zeros on a device.
 
-
-def table_shapes(num_seats: int, vocab_size: int) -> SeatTables:
-    """Return the shapes of the tables."""
+    Copied there, because zeros made there would be one more program to compile.
+    """
     shape = (num_seats, vocab_size)
     return SeatTables(
-        jax.ShapeDtypeStruct(shape, jnp.int32), jax.ShapeDtypeStruct(shape, jnp.float32)
+        jax.device_put(np.zeros(shape, np.int32), device),
+        jax.device_put(np.zeros(shape, np.float32), device),
     )
+
+
+def table_shapes(num_seats: int, vocab_size: int, sharding: Any) -> Any:
+    """Return the shapes and places of the tables, as a `SeatTables`."""
+    fields = {"counts": jnp.int32, "bias": jnp.float32}
+    shapes: Any = {
+        name: jax.ShapeDtypeStruct((num_seats, vocab_size), dtype, sharding=sharding)
+        for name, dtype in fields.items()
+    }
+    return SeatTables(**shapes)

@@ -6,7 +6,7 @@ an index of -1 writes the last element, even where out-of-range ones are dropped
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -192,6 +192,28 @@ def pack_mask(
         bits = np.left_shift(np.int32(1), ids % 32, dtype=np.int32)
         np.bitwise_and.at(mask[line], ids // 32, ~bits)
     return mask
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """What decides which ids a row may draw, besides its options."""
+
+    def restrict(self, mask: np.ndarray) -> None:
+        """Clear the bits of ids that may not be drawn."""
+        ...
+
+
+def restrict(mask: np.ndarray, constraints: Sequence[Constraint]) -> np.ndarray:
+    """Return one row's mask under its constraints.
+
+    Where the mask and the constraints together leave nothing, the constraints win: a
+    text that is complete has to end, whatever `min_tokens` says.
+    """
+    allowed = np.full_like(mask, -1)
+    for constraint in constraints:
+        constraint.restrict(allowed)
+    both = allowed & mask
+    return both if both.any() else allowed
 
 
 def no_mask(num_rows: int, vocab_size: int) -> np.ndarray:

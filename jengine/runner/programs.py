@@ -129,11 +129,7 @@ class ProgramStore:
         """Shapes of the seats' tables, placed as their last tokens are."""
         (num_seats,) = self._last_token.shape
         vocab_size = head_weight(self._params).shape[0]
-        place = self._last_token.sharding
-        return jax.tree.map(
-            lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=place),
-            table_shapes(num_seats, vocab_size),
-        )
+        return table_shapes(num_seats, vocab_size, self._last_token.sharding)
 
     def _sample_shapes(self, rows: int, mode: SampleMode) -> tuple[Any, ...]:
         head = head_weight(self._params)

@@ -18,14 +18,14 @@ from jengine.core.plan import (
     StepResult,
 )
 from jengine.runner import results
-from jengine.runner.adjust import SeatTables, bias_row, count_row, host_tables
+from jengine.runner.adjust import SeatTables, bias_row, count_row, new_tables
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
 from jengine.runner.device import Device, gpu_target
 from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import ADJUSTED, FILTERED, LOGPROBS, RANDOM, SeatMirror
-from jengine.runner.pack import no_mask, pack_mask, pack_step
+from jengine.runner.pack import Constraint, no_mask, pack_mask, pack_step, restrict
 from jengine.runner.pallas_attention import HeadShape
 from jengine.runner.programs import (
     DecodeKey,
@@ -50,7 +50,9 @@ class StepHandle(NamedTuple):
       lines: where each of them lies in `out`.
       num_logprobs: for each sampling row the alternatives it asked for, -1 for
         none; None when no row asked.
-      out: what the sampler returned, on the device; None when no row samples.
+      out: what the sampler returned, on the device; None when no row samples, or
+        not yet.
+      undrawn: what `draw` needs, for a step that waits for masks.
     """
 
     step: int
@@ -59,6 +61,21 @@ class StepHandle(NamedTuple):
     lines: Sequence[int]
     num_logprobs: list[int] | None
     out: jax.Array | None
+    undrawn: "Undrawn | None" = None
+
+
+class Undrawn(NamedTuple):
+    """A step between its forward program and its sampling program.
+
+    Attributes:
+      hidden: on the device.
+      packed: what the sampler reads.
+      seats: of the sampling rows.
+    """
+
+    hidden: jax.Array
+    packed: np.ndarray
+    seats: np.ndarray
 
 
 class RunnerLimits(NamedTuple):
@@ -172,11 +189,12 @@ class ModelRunner:
             ),
         ]
 
-    def dispatch(self, plan: StepPlan) -> StepHandle:
+    def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> StepHandle:
         """Start a step; returns before the device has done it.
 
         Args:
           plan: the next plan of the stream, with at least one row.
+          awaits_masks: whether nothing may be drawn before `draw` is called.
         """
         self._set_tables(self._mirror.apply(plan))
         packed = pack_step(plan, self._mirror, self.buckets)
@@ -185,11 +203,41 @@ class ModelRunner:
             self._forward(bucket, packed.ints)
             return StepHandle(plan.step, len(plan.rows), [], [], None, None)
         seats = packed.rows.seats[list(rows)]
-        mode, mask, wanted = self._sampling_mode(seats, packed.sampling)
+        lines = rows if bucket.single_token_rows else range(len(rows))
+        handle = StepHandle(plan.step, len(plan.rows), rows, lines, None, None)
+        if awaits_masks:
+            hidden = self._forward(bucket, packed.ints)
+            return handle._replace(undrawn=Undrawn(hidden, packed.sampling, seats))
+        mask = pack_mask(packed.sampling, self._mirror, vocab_size=self._vocab_size)
+        mode, wanted = self._sampling_mode(seats, masked=mask is not None)
         out = self._run(bucket, mode, packed.ints, packed.sampling, mask)
         out.copy_to_host_async()
-        lines = rows if bucket.single_token_rows else range(len(rows))
-        return StepHandle(plan.step, len(plan.rows), rows, lines, wanted, out)
+        return handle._replace(num_logprobs=wanted, out=out)
+
+    def draw(
+        self, handle: StepHandle, constraints: Sequence[Sequence[Constraint]]
+    ) -> StepHandle:
+        """Draw the tokens of a step that waits for masks.
+
+        Args:
+          handle: what `dispatch` returned.
+          constraints: of each sampling row; none for a row that may draw anything.
+
+        Returns:
+          The handle to collect.
+        """
+        if handle.undrawn is None:
+            return handle
+        hidden, packed, seats = handle.undrawn
+        mask = pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
+        mask = no_mask(len(packed), self._vocab_size) if mask is None else mask
+        for line, own in zip(handle.lines, constraints, strict=True):
+            if own:
+                mask[line] = restrict(mask[line], own)
+        mode, wanted = self._sampling_mode(seats, masked=True)
+        out = self._sample(mode, hidden, packed, mask)
+        out.copy_to_host_async()
+        return handle._replace(num_logprobs=wanted, out=out, undrawn=None)
 
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a step and read what it sampled: the only read of the device."""
@@ -223,8 +271,9 @@ class ModelRunner:
             if not self._mirror.features[row.seat] & ADJUSTED:
                 continue
             if self._tables is None:
-                tables = host_tables(self.limits.max_num_seqs, self._vocab_size)
-                self._tables = jax.device_put(tables, self._device)
+                self._tables = new_tables(
+                    self.limits.max_num_seqs, self._vocab_size, self._device
+                )
             options = cast("SamplingOptions", row.options)
             self._tables = self._programs.get(SeatKey())(
                 self._tables,
@@ -252,25 +301,21 @@ class ModelRunner:
         ]
 
     def _sampling_mode(
-        self, seats: np.ndarray, packed: np.ndarray
-    ) -> tuple[SampleMode, np.ndarray | None, list[int] | None]:
+        self, seats: np.ndarray, *, masked: bool
+    ) -> tuple[SampleMode, list[int] | None]:
         """Choose the smallest program that does what the rows ask for."""
         features = int(np.bitwise_or.reduce(self._mirror.features[seats]))
-        mask = pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
-        asked = bool(features & LOGPROBS)
+        mode = SampleMode(
+            random=bool(features & RANDOM),
+            filtered=bool(features & FILTERED),
+            masked=masked,
+        )
         if features & ADJUSTED:
             mode = EVERYTHING
-            mask = no_mask(len(packed), self._vocab_size) if mask is None else mask
-        else:
-            mode = SampleMode(
-                random=bool(features & RANDOM),
-                filtered=bool(features & FILTERED),
-                masked=mask is not None,
-            )
-        if asked:
-            mode = mode._replace(num_logprobs=self._max_logprobs)
-        wanted = [self._mirror.num_logprobs[s] for s in seats] if asked else None
-        return mode, mask, wanted
+        if not features & LOGPROBS:
+            return mode, None
+        wanted = [self._mirror.num_logprobs[seat] for seat in seats]
+        return mode._replace(num_logprobs=self._max_logprobs), wanted
 
     def _run(
         self,
@@ -287,11 +332,21 @@ class ModelRunner:
                 self._params, self._kv, self._last_token, ints, packed
             )
             return out
-        hidden = self._forward(bucket, ints)
+        return self._sample(mode, self._forward(bucket, ints), packed, mask)
+
+    def _sample(
+        self,
+        mode: SampleMode,
+        hidden: jax.Array,
+        packed: np.ndarray,
+        mask: np.ndarray | None,
+    ) -> jax.Array:
         program = self._programs.get(SampleKey(len(packed), mode))
         args: list[Any] = [self._head, self._last_token, hidden, packed]
-        if mask is not None:
-            args.append(mask)
+        if mode.masked:
+            args.append(
+                no_mask(len(packed), self._vocab_size) if mask is None else mask
+            )
         if mode.adjusted:
             args.append(self._tables)
             self._last_token, out, self._tables = program(*args)

@@ -72,14 +72,17 @@ def sample_tokens(
 
 
 def argmax(logits: Float[Array, "R V"]) -> Int[Array, " R"]:
-    """Return the first id with the largest logit; V where one is NaN.
+    """Return the first id with the largest logit.
+
+    V where one is NaN, and where all are minus infinity: nothing may be drawn.
 
     Two plain reductions: XLA's own argmax is four times slower on a CPU.
     """
     vocab_size = logits.shape[1]
     best = jnp.max(logits, axis=1, keepdims=True)
     ids = lax.broadcasted_iota(jnp.int32, logits.shape, 1)
-    return jnp.min(jnp.where(logits == best, ids, vocab_size), axis=1)
+    is_best = (logits == best) & (best > -jnp.inf)
+    return jnp.min(jnp.where(is_best, ids, vocab_size), axis=1)
 
 
 def tempered_weights(

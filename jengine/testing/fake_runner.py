@@ -97,8 +97,13 @@ class FakeRunner:
         self._seats: list[_Seat | None] = [None] * self._max_num_seqs
         self._last_step = -1
 
-    def dispatch(self, plan: StepPlan) -> FakeHandle:
-        """Check a plan and run it.
+    def dispatch(
+        self,
+        plan: StepPlan,
+        *,
+        awaits_masks: bool = False,  # noqa: ARG002 - the real runner's signature
+    ) -> FakeHandle:
+        """Check a plan and run it; masks change nothing here.
 
         Raises:
           PlanError: the plan breaks the contract; the message says how.
@@ -112,6 +117,14 @@ class FakeRunner:
         for row in sorted(plan.rows, key=lambda row: row.num_computed_tokens):
             self._write(row)
         return FakeHandle(self._sample(plan))
+
+    def draw(
+        self,
+        handle: FakeHandle,
+        constraints: Sequence[object],  # noqa: ARG002 - likewise
+    ) -> FakeHandle:
+        """Return the handle: what is drawn has been decided."""
+        return handle
 
     def collect(self, handle: FakeHandle) -> StepResult:
         """Return a step's result."""

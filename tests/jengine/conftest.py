@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from jengine import LLM, SamplingParams
@@ -14,7 +15,12 @@ from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
 from jengine.input_processor import EndTokens, InputLimits, InputProcessor
 from jengine.output_processor import OutputProcessor
-from jengine.testing import write_random_checkpoint
+from jengine.testing import (
+    cycle,
+    write_byte_tokenizer,
+    write_markov_checkpoint,
+    write_random_checkpoint,
+)
 from jengine.testing.fake_runner import FakeRunner, next_token
 from jengine.text.tokenizer import Tokenizer
 
@@ -51,6 +57,22 @@ def f2_greedy() -> list[Greedy]:
 def f2_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A small random Llama that really uses its history; 320 ids, no tokenizer."""
     return pathlib.Path(write_random_checkpoint(tmp_path_factory.mktemp("f2")))
+
+
+@pytest.fixture(scope="session")
+def alphabet_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A checkpoint that says the alphabet, from the letter after the last one."""
+    folder = tmp_path_factory.mktemp("alphabet")
+    write_byte_tokenizer(folder)
+    table = cycle([*range(97, 123)], 320) | {58: np.eye(320, dtype=np.float32)[97] * 20}
+    write_markov_checkpoint(
+        folder,
+        table,
+        vocab_size=320,
+        eos_token_id=257,
+        generation_config={"temperature": 0.0, "max_new_tokens": 5, "top_k": 50},
+    )
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -224,13 +224,10 @@ def test_an_id_used_again_gets_nothing_of_its_predecessor(
         assert found[-1].outputs[0].token_ids == expected_ids([8, 8], greedy(4))
 
 
-def test_outputs_put_back_come_with_the_next_step(make_engine):
+def test_outputs_that_nobody_takes_come_with_the_next_step(make_engine):
     engine = make_engine(ahead=False)
     engine.add_request("a", [1, 2, 3], greedy(1))
-    (output,) = engine.step()
-    assert output.finished
-    assert not engine.has_unfinished_requests()
-    engine.put_back([output])
+    engine.advance()
     assert engine.has_unfinished_requests()
     assert engine.get_num_unfinished_requests() == 0
     engine.add_request("b", [4], greedy(1))
@@ -238,13 +235,60 @@ def test_outputs_put_back_come_with_the_next_step(make_engine):
     assert not engine.has_unfinished_requests()
 
 
+def test_each_caller_takes_its_own_outputs(make_engine):
+    engine = make_engine(ahead=False)
+    for name in "abc":
+        engine.add_request(name, [1, 2, 3], greedy(1))
+    engine.advance()
+    assert engine.take(()) == []
+    assert [o.request_id for o in engine.take({"c", "a"})] == ["a", "c"]
+    assert engine.take({"c", "a"}) == []
+    assert [o.request_id for o in engine.take("b")] == ["b"]
+    assert not engine.has_unfinished_requests()
+
+
 def test_abort_drops_what_was_not_delivered(make_engine):
     engine = make_engine(ahead=False)
     for name in "ab":
         engine.add_request(name, [1, 2, 3], greedy(1))
-    engine.put_back(engine.step())
+    engine.advance()
     engine.abort_request("a")
     assert [o.request_id for o in engine.step()] == ["b"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_abort_returns_what_was_there(make_engine, expected_ids, ahead, kind):
+    engine = make_engine(ahead=ahead)
+    params = greedy(9, output_kind=kind, logprobs=0)
+    engine.add_request("a", [1, 2, 3], params)
+    outputs = [output for _ in range(5) for output in engine.step()]
+    (last,) = engine.abort_request(["a", "unknown", "a"])
+    assert (last.request_id, last.finished) == ("a", True)
+    done = last.outputs[0]
+    assert done.finish_reason == "abort"
+    ids = done.token_ids
+    if kind is RequestOutputKind.DELTA:
+        ids = [i for o in [*outputs, last] for i in o.outputs[0].token_ids]
+    assert ids == expected_ids([1, 2, 3], params)[: 4 if ahead else 5]
+    assert len(done.logprobs) == len(done.token_ids)
+    assert engine.abort_request("a") == []
+
+
+def test_abort_of_several_completions_tells_the_end_of_each_once(make_engine):
+    options = {"temperature": 1, "n": 3, "seed": 5, "max_tokens": 9}
+    engine = make_engine(ahead=False)
+    engine.add_request("a", [1, 2, 3], SamplingParams(**options))
+    stop = step_all(engine)["a"][0].outputs[0].token_ids[0]
+    kind = RequestOutputKind.DELTA
+    params = SamplingParams(**options, output_kind=kind, stop_token_ids=[stop])
+    engine.add_request("a", [1, 2, 3], params)
+    seen = [o.outputs[0] for _ in range(3) for o in engine.step()]
+    assert any(done.finish_reason for done in seen)
+    (last,) = engine.abort_request("a")
+    assert {done.finish_reason for done in last.outputs} == {"abort"}
+    ended = [done.index for done in [*seen, *last.outputs] if done.finish_reason]
+    assert sorted(ended) == [0, 1, 2]
 
 
 def test_stop_strings_end_requests_and_free_their_blocks(make_engine, expected_ids):

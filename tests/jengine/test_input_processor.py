@@ -149,7 +149,9 @@ def test_which_ids_end_a_request(processor, options, eos, ending):
 def test_options_of_the_sampler(processor):
     options = {"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "seed": 1}
     made = make(processor, logprobs=2, **options).options
-    assert made == SamplingOptions(**options, num_logprobs=2, stops_from=4)
+    assert made == SamplingOptions(
+        **options, num_logprobs=2, stops_from=4, num_prompt_tokens=4
+    )
     assert make(processor, temperature=1, top_k=-1).options.top_k == 0
     assert make(processor, logprobs=0).options.num_logprobs == 0
     assert make(processor).options.num_logprobs is None

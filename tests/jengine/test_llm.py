@@ -11,32 +11,16 @@ from jengine.errors import (
     PromptError,
     UnsupportedError,
 )
-from jengine.testing import (
-    cycle,
-    write_byte_tokenizer,
-    write_markov_checkpoint,
-)
 
 ALPHABET = [*range(97, 123)]
 GREEDY = SamplingParams(temperature=0, max_tokens=3)
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory, make_llm):
+def llm(alphabet_dir, make_llm):
     """Says the alphabet, from the letter after the last of the prompt."""
-    folder = tmp_path_factory.mktemp("alphabet")
-    write_byte_tokenizer(folder)
-    table = cycle(ALPHABET, 320) | {58: np.eye(320, dtype=np.float32)[97] * 20}
-    write_markov_checkpoint(
-        folder,
-        table,
-        vocab_size=320,
-        eos_token_id=257,
-        generation_config={"temperature": 0.0, "max_new_tokens": 5, "top_k": 50},
-    )
-    return make_llm(
-        folder, skip_tokenizer_init=False, max_num_seqs=2, max_num_batched_tokens=16
-    )
+    options = {"max_num_seqs": 2, "max_num_batched_tokens": 16}
+    return make_llm(alphabet_dir, skip_tokenizer_init=False, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -138,56 +122,6 @@ def test_the_callers_params_stay_as_they_are(llm, kind):
     assert texts([output]) == ["bcd"]  # the whole text, whatever kind was asked
     assert repr(params) == before
     assert params.output_kind is kind
-
-
-class Bar:
-    """What `tqdm` is asked for, and no more."""
-
-    def __init__(self, **options):
-        self.options, self.updates, self.closed = options, 0, False
-        self.format_dict = {"elapsed": 2.0}
-        self.postfix = ""
-
-    def update(self, count):
-        self.updates += count
-
-    def set_postfix_str(self, text, *, refresh):
-        self.postfix = text
-
-    def close(self):
-        self.closed = True
-
-
-def test_progress_by_a_callable(llm):
-    bars = []
-
-    def make(**options):
-        bars.append(Bar(**options))
-        return bars[-1]
-
-    llm.generate(["a", "b"], GREEDY, use_tqdm=make)
-    (bar,) = bars
-    assert bar.options["total"] == bar.updates == 2
-    assert bar.options["desc"] == "Processed prompts"
-    assert bar.postfix == "output: 3.0 tokens/s"
-    assert bar.closed
-
-
-def test_progress_by_an_object_that_only_counts(llm):
-    class Counter:
-        def __init__(self, **_):
-            made.append(self)
-            self.count = 0
-
-        def update(self, count):
-            self.count += count
-
-        def close(self):
-            self.count *= 100
-
-    made = []
-    llm.generate(["a", "b"], GREEDY, use_tqdm=Counter)
-    assert made[0].count == 200
 
 
 @pytest.mark.parametrize("use_tqdm", [True, False])

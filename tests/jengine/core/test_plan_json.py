@@ -30,6 +30,11 @@ OPTIONS = st.builds(
     seed=st.integers(-(2**63), 2**64 - 1),
     num_logprobs=st.none() | NUMBERS,
     stop_ids=IDS,
+    num_prompt_tokens=NUMBERS,
+    repetition_penalty=FLOATS,
+    logit_bias=st.lists(st.tuples(NUMBERS, FLOATS), max_size=3).map(tuple),
+    allowed_token_ids=st.none() | IDS,
+    banned_token_ids=IDS,
 )
 ROWS = st.builds(
     ScheduledRequest,
@@ -41,6 +46,7 @@ ROWS = st.builds(
     IDS,
     st.booleans(),
     st.none() | OPTIONS,
+    IDS,
 )
 PLANS = st.builds(
     StepPlan,
@@ -81,10 +87,10 @@ def test_results_survive_a_file(result):
 @pytest.mark.parametrize("read", [plan_from_json, result_from_json])
 @pytest.mark.parametrize("schema", [None, 0, SCHEMA + 1, "1"])
 def test_an_unknown_schema_is_refused(read, schema):
-    with pytest.raises(ValueError, match=f"schema {schema!r} is not known, only 1"):
+    with pytest.raises(ValueError, match=f"schema {schema!r} is not known, only 2"):
         read({"schema": schema})
 
 
 def test_the_schema_is_written_down():
-    assert plan_to_json(StepPlan(0, (), 0, 0, (), ()))["schema"] == SCHEMA == 1
+    assert plan_to_json(StepPlan(0, (), 0, 0, (), ()))["schema"] == SCHEMA == 2
     assert result_to_json(StepResult(0, ()))["schema"] == SCHEMA

@@ -164,8 +164,14 @@ def test_smp_01_tiny_temperatures_and_greedy_rows_in_a_random_batch():
 
 
 def test_greedy_takes_the_first_of_equals():
-    logits = jnp.asarray([[1.0, 3.0, 3.0, 2.0], [-jnp.inf] * 4], jnp.float32)
-    assert sample.argmax(logits).tolist() == [1, 0]
+    logits = jnp.asarray([[1.0, 3.0, 3.0, 2.0]], jnp.float32)
+    assert sample.argmax(logits).tolist() == [1]
+
+
+def test_where_nothing_may_be_drawn_nothing_is():
+    logits = jnp.asarray([[-jnp.inf] * 4, [1.0, 3.0, 2.0, 0.0]], jnp.float32)
+    assert sample.argmax(logits).tolist() == [4, 1]
+    assert draw_many(logits, _rows(2), SampleMode(random=True)).tolist()[0] == 4
 
 
 @pytest.mark.parametrize("mode", [SampleMode(), SampleMode(random=True), ALL])

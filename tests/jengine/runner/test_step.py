@@ -73,7 +73,7 @@ def test_the_first_tokens_are_those_of_transformers(loaded, prefilled, f2_greedy
     mode = SampleMode(num_logprobs=2)
     run = compiled(sample, mode)
     packed = sampling((2, 9, 0, 0), (0, 5, 0, 0))
-    last, out = run(head, loaded.last_token(7, 8, 9), hidden, packed)
+    last, out, _ = run(head, loaded.last_token(7, 8, 9), hidden, packed)
     ids = [f2_greedy[8].ids[0], f2_greedy[4].ids[0]]
     out = np.asarray(out)
     assert out[:, 0].tolist() == ids
@@ -115,7 +115,7 @@ def test_one_program_gives_what_two_give(loaded, prefilled, random):
     alone = compiled(forward, loaded.context, SINGLE)
     kv_two, hidden = alone(loaded.params, kv, last_token, ints)
     head = loaded.params["lm_head"]["weight"]
-    last_two, out_two = compiled(sample, mode)(head, last_token, hidden, packed)
+    last_two, out_two, _ = compiled(sample, mode)(head, last_token, hidden, packed)
     assert out_one.tolist() == out_two.tolist()
     assert last_one.tolist() == last_two.tolist()
     tree_equal(kv_one, kv_two)
@@ -183,7 +183,7 @@ def test_padding_rows_sample_into_no_seat(loaded, prefilled):
     head = loaded.params["lm_head"]["weight"]
     last_token = loaded.last_token(7, 8, 9)
     run = compiled(sample, SampleMode(num_logprobs=2))
-    last, _ = run(head, last_token, hidden, sampling(lines=2))
+    last, *_ = run(head, last_token, hidden, sampling(lines=2))
     assert last.tolist() == [7, 8, 9]
 
 
@@ -193,7 +193,7 @@ def test_logits_that_are_no_numbers_are_reported_and_leave_an_id(loaded, prefill
     run = compiled(sample, SampleMode(num_logprobs=2))
     spoilt = hidden.at[0].set(jnp.nan)
     packed = sampling((0, 9, 0, 0), (1, 5, 0, 0))
-    last, out = run(head, loaded.last_token(7, 8, 9), spoilt, packed)
+    last, out, _ = run(head, loaded.last_token(7, 8, 9), spoilt, packed)
     assert int(out[0, 0]) == VOCAB_SIZE
     assert 0 <= int(last[0]) < VOCAB_SIZE  # an index that the embedding has
     assert int(out[1, 0]) == int(last[1]) < VOCAB_SIZE
@@ -204,12 +204,12 @@ def test_a_mask_takes_ids_away(loaded, prefilled):
     head = loaded.params["lm_head"]["weight"]
     packed = sampling((0, 9, 0, 0), (1, 5, 0, 0))
     free = compiled(sample, SampleMode())
-    _, out = free(head, loaded.last_token(), hidden, packed)
+    _, out, _ = free(head, loaded.last_token(), hidden, packed)
     best = out[:, 0].tolist()
     mask = np.full((2, VOCAB_SIZE // 32), -1, np.int32)
     mask[0, best[0] // 32] &= ~np.left_shift(np.int32(1), np.int32(best[0] % 32))
     masked = compiled(sample, SampleMode(masked=True, num_logprobs=2))
-    _, out = masked(head, loaded.last_token(), hidden, packed, jnp.asarray(mask))
+    _, out, _ = masked(head, loaded.last_token(), hidden, packed, jnp.asarray(mask))
     out = np.asarray(out)
     assert out[0, 0] != best[0]
     assert out[1, 0] == best[1]

@@ -1,0 +1,208 @@
+"""llguidance behind our interface, on a tokenizer of bytes."""
+
+import json
+import re
+
+import jsonschema
+import numpy as np
+import pytest
+import transformers
+
+from jengine.errors import UnsupportedError
+from jengine.structured_output.constraint import ConstraintError, GrammarError
+from jengine.structured_output.guidance import GuidanceGrammars
+from jengine.structured_outputs import StructuredOutputsParams
+from jengine.testing import write_byte_tokenizer
+from jengine.text.tokenizer import load_tokenizer
+
+VOCAB = 400  # more logits than the tokenizer has ids
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bytes")
+    write_byte_tokenizer(folder)
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def grammars(tokenizer):
+    ends = [tokenizer.eos_token_id]
+    return GuidanceGrammars(tokenizer, vocab_size=VOCAB, eos_token_ids=ends)
+
+
+def start(grammars, stop_token_ids=(), **asked):
+    compiled = grammars.compile(StructuredOutputsParams(**asked))
+    return grammars.constraint(compiled, stop_token_ids)
+
+
+def allowed(constraint):
+    mask = np.full(-(-VOCAB // 32), -1, np.int32)
+    constraint.restrict(mask)
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    return np.nonzero(bits)[0].tolist()
+
+
+def accepts(grammars, tokenizer, text, **asked):
+    """Whether the grammar takes the text, id by id, and may end there."""
+    constraint = start(grammars, **asked)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    for index, token in enumerate(ids):
+        if token not in allowed(constraint):
+            return False
+        if constraint.advance(token):
+            return index == len(ids) - 1
+    return tokenizer.eos_token_id in allowed(constraint)
+
+
+@pytest.mark.parametrize(
+    ("asked", "good", "bad"),
+    [
+        ({"regex": "[ab]{2}c?"}, ["ab", "bbc"], ["a", "abcc", ""]),
+        ({"choice": ["猫", "犬é"]}, ["猫", "犬é"], ["犬", "e"]),
+        ({"grammar": 'root ::= "x" | "y" root'}, ["x", "yyx"], ["y", "xx"]),
+        ({"grammar": 'start: "x" | "y" start'}, ["x", "yyx"], ["y"]),
+        ({"json_object": True}, ["{}", '{"a": [1, null]}'], ["[]", "1"]),
+        ({"json": True}, ["1", "[]", '"a"'], ["a"]),
+        (
+            {"json": {"type": "integer"}, "disable_any_whitespace": True},
+            ["1", "-20"],
+            ["1.5", '"1"'],
+        ),
+    ],
+    ids=str,
+)
+def test_texts_inside_and_outside(grammars, tokenizer, asked, good, bad):
+    for text in good:
+        assert accepts(grammars, tokenizer, text, **asked), text
+    for text in bad:
+        assert not accepts(grammars, tokenizer, text, **asked), text
+
+
+def test_ids_without_text_are_never_allowed(grammars, tokenizer):
+    constraint = start(grammars, regex="(.|\\n)*")
+    assert max(allowed(constraint)) <= tokenizer.max_token_id
+
+
+def test_random_walks_follow_the_schema(grammars, tokenizer):
+    schema = {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer", "minimum": -5, "maximum": 40},
+            "s": {"type": "string", "pattern": "^[a-f]{1,4}$"},
+            "l": {"type": "array", "items": {"enum": [1, "é", None]}, "maxItems": 3},
+        },
+        "required": ["n", "s", "l"],
+        "additionalProperties": False,
+    }
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        constraint, ids = start(grammars, json=schema), []
+        for _ in range(300):
+            token = int(rng.choice(allowed(constraint)))
+            ids.append(token)
+            if constraint.advance(token):
+                break
+        else:
+            pytest.fail("the walk does not end")
+        jsonschema.validate(json.loads(tokenizer.decode(ids)), schema)
+
+
+def test_properties_that_no_schema_names(grammars, tokenizer):
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}}
+    text = '{"a": null, "b": 1}'
+    assert accepts(grammars, tokenizer, text, json=schema)
+    closed = {"disable_additional_properties": True}
+    assert not accepts(grammars, tokenizer, text, json=schema, **closed)
+    assert accepts(grammars, tokenizer, '{"a": null}', json=schema, **closed)
+    opened = schema | {"additionalProperties": True}
+    assert accepts(grammars, tokenizer, text, json=opened, **closed)
+
+
+def test_white_space_is_bounded_and_can_be_chosen(grammars, tokenizer):
+    schema = {"type": "array", "items": {"type": "null"}, "minItems": 1}
+
+    def takes(text, **options):
+        return accepts(grammars, tokenizer, text, json=schema, **options)
+
+    assert takes("[null]")
+    assert takes("[\n    null\n]")
+    assert not takes("[  null]")
+    assert not takes("[ null]", disable_any_whitespace=True)
+    assert takes("[__null]", whitespace_pattern="_+")
+
+
+def test_a_structural_tag(grammars, tokenizer):
+    integer = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    tag = {
+        "structures": [
+            {"begin": "<f>", "schema": integer | {"required": ["x"]}, "end": "</f>"}
+        ],
+        "triggers": ["<f"],
+    }
+    assert accepts(grammars, tokenizer, 'so <f>{"x": 3}</f> ok', structural_tag=tag)
+    assert accepts(grammars, tokenizer, "only text", structural_tag=tag)
+    assert not accepts(grammars, tokenizer, "<f>{}</f>", structural_tag=tag)
+    with pytest.raises(GrammarError, match="triggers"):
+        start(grammars, structural_tag=tag | {"triggers": ["<g"]})
+
+
+def test_a_stop_id_may_come_only_where_the_text_may_end(grammars, tokenizer):
+    (x,) = tokenizer.encode("x", add_special_tokens=False)
+    (a,) = tokenizer.encode("a", add_special_tokens=False)
+    constraint = start(grammars, [x], regex="ax?a")
+    assert allowed(constraint) == [a]
+    constraint.advance(a)
+    assert allowed(constraint) == [a]  # the regex allows x; the text cannot end
+    assert constraint.advance(a) is True
+    with pytest.raises(ConstraintError):
+        start(grammars, [x], regex="ax?a").advance(x)
+
+
+def test_starting_over(grammars, tokenizer):
+    ids = tokenizer.encode("abab", add_special_tokens=False)
+    constraint = start(grammars, regex="(ab)*c")
+    for token in ids:
+        constraint.advance(token)
+    expected = allowed(constraint)
+    constraint.restart(ids[:3])
+    assert allowed(constraint) != expected
+    constraint.advance(ids[3])
+    assert allowed(constraint) == expected
+    with pytest.raises(ConstraintError):
+        constraint.advance(ids[1])
+
+
+def test_copies_do_not_share_a_state(grammars, tokenizer):
+    compiled = grammars.compile(StructuredOutputsParams(regex="ab"))
+    first, second = (grammars.constraint(compiled, ()) for _ in range(2))
+    before = allowed(second)
+    first.advance(before[0])
+    assert allowed(second) == before
+
+
+def test_what_a_tokenizer_must_have(tokenizer, tmp_path):
+    with pytest.raises(UnsupportedError, match="end-of-sequence"):
+        GuidanceGrammars(tokenizer, vocab_size=VOCAB, eos_token_ids=[])
+    write_byte_tokenizer(tmp_path)
+    slow = type(tokenizer)(
+        hf=transformers.AutoTokenizer.from_pretrained(tmp_path),
+        max_token_id=tokenizer.max_token_id,
+        eos_token_id=1,
+        special_token_ids=frozenset(),
+        known_token_ids=frozenset(),
+        backend=None,
+    )
+    with pytest.raises(UnsupportedError, match="fast tokenizer"):
+        GuidanceGrammars(slow, vocab_size=VOCAB, eos_token_ids=[1])
+
+
+def test_errors_say_what_is_wrong(grammars):
+    for asked, words in (
+        ({"regex": "[a-"}, "regex parse error"),
+        ({"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
+        ({"json": {"$ref": "#/nope"}}, "nope"),
+        ({"grammar": "start: nowhere"}, "nowhere"),
+    ):
+        with pytest.raises(GrammarError, match=re.escape(words)):
+            start(grammars, **asked)

@@ -1,0 +1,54 @@
+import pytest
+
+from jengine.chat_prompts import ChatPrompts
+from jengine.errors import ChatTemplateError, InvalidValueError, PromptError
+from jengine.prompts import ParsedPrompt
+
+USER = [{"role": "user", "content": "a"}]
+FIRST = "{{ messages[0].content }}"
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """What the renderer is asked; it writes the template's length as letters."""
+    asked = []
+
+    def render(tokenizer, messages, *, chat_template, **options):
+        asked.append((messages, chat_template, options))
+        return [0, 1, 2]
+
+    monkeypatch.setattr("jengine.chat_prompts.render", render)
+    return asked
+
+
+def test_a_prompt_has_text_and_ids(letters, rendered):
+    assert ChatPrompts(letters, None).render(USER) == ParsedPrompt("abc", (0, 1, 2))
+    ((messages, template, options),) = rendered
+    assert (messages, template) == (USER, None)
+    assert options == {
+        "add_generation_prompt": True,
+        "continue_final_message": False,
+        "tools": None,
+        "template_kwargs": None,
+    }
+
+
+def test_a_given_template_comes_before_the_engines(letters, rendered, tmp_path):
+    file = tmp_path / "template.jinja"
+    file.write_text(FIRST)
+    chats = ChatPrompts(letters, str(file))
+    chats.render(USER)
+    chats.render(USER, chat_template="{{ 1 }}", tools=[{}])
+    assert [template for _, template, _ in rendered] == [FIRST, "{{ 1 }}"]
+    assert [options["tools"] for _, _, options in rendered] == [None, [{}]]
+
+
+def test_what_cannot_be_written_out(letters):
+    with pytest.raises(ChatTemplateError, match="neither a Jinja template"):
+        ChatPrompts(letters, "missing.jinja")
+    with pytest.raises(ChatTemplateError, match="neither a Jinja template"):
+        ChatPrompts(letters, None).render(USER, chat_template="missing.jinja")
+    with pytest.raises(PromptError, match="without a tokenizer"):
+        ChatPrompts(None, FIRST).render(USER)
+    with pytest.raises(InvalidValueError, match="content_format is 'openai'"):
+        ChatPrompts(letters, FIRST).render(USER, chat_template_content_format="openai")
