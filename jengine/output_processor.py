@@ -178,8 +178,9 @@ class OutputProcessor:
         outputs: list[RequestOutput] = []
         stopped: list[tuple[str, str]] = []
         for member in self._live.values():
+            member.state.restore()
+        for member in self._live.values():
             state = member.state
-            state.restore()
             if state.stop_string is not None and not state.request.is_finished:
                 stopped.append((state.request_id, state.stop_string))
             if state.is_finished:

@@ -87,8 +87,9 @@ class RequestText:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will come."""
-        return self.stop_string is not None or self.request.is_finished
+        """Whether everything has been taken in and nothing more will come."""
+        has_all = self.num_tokens == self.request.num_output_tokens
+        return self.stop_string is not None or (has_all and self.request.is_finished)
 
     def take(self, logprobs: TokenLogprobs | None) -> None:
         """Take in the request's known tokens that are new."""

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from jengine import SamplingParams
 from jengine.async_stream import OutputStream, Reader, Switchboard
 from jengine.engine_thread import EngineStoppedError
 from jengine.outputs import CompletionOutput, RequestOutput
@@ -14,17 +15,6 @@ from jengine.outputs import CompletionOutput, RequestOutput
 def delta(token, *, finished=False, request_id="a"):
     completion = CompletionOutput(0, chr(97 + token), [token])
     return RequestOutput(request_id, None, [1], [completion], finished=finished)
-
-
-class Engine:
-    """Notes what is aborted, and answers as an engine does."""
-
-    def __init__(self):
-        self.aborted = []
-
-    def abort_request(self, request_ids):
-        self.aborted += [request_ids] if isinstance(request_ids, str) else request_ids
-        return [delta(25, finished=True, request_id=one) for one in request_ids]
 
 
 def make_reader(name, *, has_deltas=True):
@@ -131,32 +121,42 @@ def test_each_reader_gets_its_own_outputs():
     asyncio.run(main())
 
 
-def test_a_release_ends_only_the_readers_own_request():
+@pytest.fixture
+def engine(make_engine):
+    """An engine with the requests "a" and "x"."""
+    engine = make_engine()
+    for name in "ax":
+        engine.add_request(name, [1, 2, 3], SamplingParams(max_tokens=9))
+    return engine
+
+
+def test_a_release_ends_only_the_readers_own_request(engine):
     async def main():
-        board, engine = Switchboard(), Engine()
-        stream, reader = make_reader("a")
+        board = Switchboard()
+        _, reader = make_reader("a")
         _, other = make_reader("a")
         board.release(engine, "a", reader)  # not connected
         board.connect("a", other)
         board.release(engine, "a", reader)
-        assert engine.aborted == []
+        assert engine.has_request("a")
         board.release(engine, "a", other)
+        assert not engine.has_request("a")
         board.release(engine, "a", other)
-        assert engine.aborted == ["a"]
         assert board.fail(OSError()) == []
-        assert stream.request_id == "a"
+        assert engine.has_request("x")
 
     asyncio.run(main())
 
 
-def test_an_abort_is_told_to_the_reader():
+def test_an_abort_is_told_to_the_reader(engine):
     async def main():
-        board, engine = Switchboard(), Engine()
+        board = Switchboard()
         stream, reader = make_reader("a")
         board.connect("a", reader)
-        board.abort(engine, ["x", "a"])
-        assert engine.aborted == ["a"]
-        assert (await anext(stream)).finished
+        board.abort(engine, ["x", "a"])  # x is somebody else's
+        assert (engine.has_request("a"), engine.has_request("x")) == (False, True)
+        last = await anext(stream)
+        assert (last.finished, last.outputs[0].finish_reason) == (True, "abort")
         assert board.fail(OSError()) == []
 
     asyncio.run(main())

@@ -256,41 +256,6 @@ def test_abort_drops_what_was_not_delivered(make_engine):
     assert [o.request_id for o in engine.step()] == ["b"]
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("kind", list(RequestOutputKind))
-def test_abort_returns_what_was_there(make_engine, expected_ids, ahead, kind):
-    engine = make_engine(ahead=ahead)
-    params = greedy(9, output_kind=kind, logprobs=0)
-    engine.add_request("a", [1, 2, 3], params)
-    outputs = [output for _ in range(5) for output in engine.step()]
-    (last,) = engine.abort_request(["a", "unknown", "a"])
-    assert (last.request_id, last.finished) == ("a", True)
-    done = last.outputs[0]
-    assert done.finish_reason == "abort"
-    ids = done.token_ids
-    if kind is RequestOutputKind.DELTA:
-        ids = [i for o in [*outputs, last] for i in o.outputs[0].token_ids]
-    assert ids == expected_ids([1, 2, 3], params)[: 4 if ahead else 5]
-    assert len(done.logprobs) == len(done.token_ids)
-    assert engine.abort_request("a") == []
-
-
-def test_abort_of_several_completions_tells_the_end_of_each_once(make_engine):
-    options = {"temperature": 1, "n": 3, "seed": 5, "max_tokens": 9}
-    engine = make_engine(ahead=False)
-    engine.add_request("a", [1, 2, 3], SamplingParams(**options))
-    stop = step_all(engine)["a"][0].outputs[0].token_ids[0]
-    kind = RequestOutputKind.DELTA
-    params = SamplingParams(**options, output_kind=kind, stop_token_ids=[stop])
-    engine.add_request("a", [1, 2, 3], params)
-    seen = [o.outputs[0] for _ in range(3) for o in engine.step()]
-    assert any(done.finish_reason for done in seen)
-    (last,) = engine.abort_request("a")
-    assert {done.finish_reason for done in last.outputs} == {"abort"}
-    ended = [done.index for done in [*seen, *last.outputs] if done.finish_reason]
-    assert sorted(ended) == [0, 1, 2]
-
-
 def test_stop_strings_end_requests_and_free_their_blocks(make_engine, expected_ids):
     ids = expected_ids([0, 1, 2], greedy(10))
     text = "".join(chr(97 + token) for token in ids)

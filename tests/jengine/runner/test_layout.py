@@ -19,6 +19,6 @@ def test_sections_lie_one_after_another_without_gaps(bucket):
 
 
 def test_the_floats_of_a_sampling_row_come_last():
-    assert list(SamplingColumn) == list(range(8))
+    assert list(SamplingColumn) == list(range(12))
     names = [column.name for column in SamplingColumn]
     assert names[6:9] == ["TEMPERATURE", "TOP_P", "MIN_P"]
