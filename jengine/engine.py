@@ -74,7 +74,7 @@ class LLMEngine:
         self._one_step_ahead = async_scheduling
         self._in_flight: _InFlight | None = None
         self._undelivered: list[RequestOutput] = []
-        self._is_stepping = False
+        self._is_changing = False
 
     @property
     def stats(self) -> SchedulerStats:
@@ -98,8 +98,8 @@ class LLMEngine:
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` still has something to do or to return."""
-        # A step that broke off may have ended requests that nobody was told of.
-        is_broken = self._is_stepping
+        # What broke off may have ended requests that nobody was told of.
+        is_broken = self._is_changing
         return bool(is_broken or self._scheduler.num_unfinished or self._undelivered)
 
     def has_request(self, request_id: str) -> bool:
@@ -157,6 +157,7 @@ class LLMEngine:
         Raises:
           InvalidValueError: a live request has this id; it is not touched.
         """
+        self._recover_if_broken()
         self._check_id(request_id)
         request = self._inputs.make_request(
             request_id,
@@ -165,17 +166,21 @@ class LLMEngine:
             priority=priority,
             cache_salt=prompt.cache_salt,
         )
+        self._is_changing = True
         self._outputs.add(request, prompt.text, params)
         self._scheduler.add(request)
+        self._is_changing = False
 
     def abort_request(self, request_ids: str | Iterable[str]) -> None:
         """End requests and free their blocks; ids that are not live are ignored."""
         self._recover_if_broken()
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+        self._is_changing = True
         self._scheduler.finish(ids, FinishReason.ABORT)
         for request_id in ids:
             self._outputs.discard(request_id)
         self._undelivered = [o for o in self._undelivered if o.request_id not in ids]
+        self._is_changing = False
 
     def step(self) -> list[RequestOutput]:
         """Run one step.
@@ -186,10 +191,10 @@ class LLMEngine:
         """
         self._recover_if_broken()
         self._outputs.commit()
-        self._is_stepping = True
+        self._is_changing = True
         delivered = [*self._undelivered, *self._step()]
         # In one line, for an interrupt must not come in between.
-        self._undelivered, self._is_stepping = [], False
+        self._undelivered, self._is_changing = [], False
         return delivered
 
     def put_back(self, outputs: Iterable[RequestOutput]) -> None:
@@ -199,7 +204,10 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any request runs."""
         self._recover_if_broken()
-        return self._scheduler.reset_prefix_cache()
+        self._is_changing = True
+        done = self._scheduler.reset_prefix_cache()
+        self._is_changing = False
+        return done
 
     def check_invariants(self) -> None:
         """Assert what must hold between two steps."""
@@ -226,13 +234,13 @@ class LLMEngine:
         return processed.outputs
 
     def _recover_if_broken(self) -> None:
-        """Make an engine whose last step broke off usable again.
+        """Make an engine whose last change broke off usable again.
 
-        An interrupt can strike between any two instructions, so nothing that the
-        step touched is trusted: live requests keep the tokens that are known and
-        start over on a new pool.
+        An interrupt can strike between any two instructions, so nothing that a step,
+        an addition or an abort touched is trusted: live requests keep the tokens that
+        are known and start over on a new pool.
         """
-        if not self._is_stepping:
+        if not self._is_changing:
             return
         self._in_flight = None
         self._runner.reset()
@@ -241,7 +249,7 @@ class LLMEngine:
         for request_id, stop in late.stopped:
             self._scheduler.finish((request_id,), FinishReason.STOP, stop)
         # In one line, for an interrupt must not come in between.
-        self._undelivered, self._is_stepping = (
+        self._undelivered, self._is_changing = (
             [*self._undelivered, *late.outputs],
             False,
         )

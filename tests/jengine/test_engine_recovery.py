@@ -148,13 +148,13 @@ def test_whatever_is_called_next_recovers_first(make_engine, question):
     assert (stats.num_running, stats.num_waiting, stats.num_blocks_in_use) == (0, 1, 0)
 
 
-def interrupt_at(engine, number):
-    """Let the n-th line that steps run inside jengine raise KeyboardInterrupt.
+def interrupt_at(owner, method, number):
+    """Let the n-th line that a method runs inside jengine raise KeyboardInterrupt.
 
     Returns:
       A list to which the place is added when it happens.
     """
-    places, step = [], engine._step
+    places, call = [], getattr(owner, method)
     lines = 0
 
     def trace(frame, event, _argument):
@@ -169,14 +169,14 @@ def interrupt_at(engine, number):
                 raise KeyboardInterrupt
         return trace
 
-    def traced_step():
+    def traced(*arguments):
         sys.settrace(trace)
         try:
-            return step()
+            return call(*arguments)
         finally:
             sys.settrace(None)
 
-    engine._step = traced_step
+    setattr(owner, method, traced)
     return places
 
 
@@ -184,7 +184,7 @@ def check_interrupts(make_engine, run, numbers, *, ahead):
     want = run(make_engine(ahead=ahead))
     for number in numbers:
         engine = make_engine(ahead=ahead)
-        places = interrupt_at(engine, number)
+        places = interrupt_at(engine, "_step", number)
         try:
             got = run(engine)
         except AssertionError as error:
@@ -204,3 +204,36 @@ def test_an_interrupt_at_some_lines(make_engine, run, ahead):
 @pytest.mark.parametrize("ahead", [False, True])
 def test_an_interrupt_at_many_lines(make_engine, run, ahead):
     check_interrupts(make_engine, run, range(1, 100_000, 29), ahead=ahead)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("method", ["abort_request", "add_request"])
+def test_an_interrupt_at_any_line_of_a_command(
+    make_engine, expected_ids, method, ahead
+):
+    """The others go on, and the command can be given again."""
+    options = params({"max_tokens": 6})
+    want = {name: expected_ids([1, 2, 3], options) for name in "ab"}
+    for number in range(1, 10_000):
+        engine = make_engine(ahead=ahead, seqs=2)  # c waits
+        for name in "abc":
+            engine.add_request(name, [1, 2, 3], options)
+        engine.step()
+        engine.step()
+        places = interrupt_at(engine, method, number)
+        command = ("c",) if method == "abort_request" else ("d", [4], options)
+        try:
+            getattr(engine, method)(*command)
+        except KeyboardInterrupt:
+            engine.abort_request(command[0])
+        found = {}
+        while engine.has_unfinished_requests():
+            found |= {o.request_id: o.outputs[0].token_ids for o in engine.step()}
+        engine.check_invariants()
+        assert engine.stats.num_blocks_in_use == 0
+        assert found.items() >= want.items(), places
+        assert ("c" in found) is (method == "add_request"), places
+        assert ("d" in found) is (method == "add_request" and not places), places
+        if not places:
+            break
+    assert 20 < number < 9_999
