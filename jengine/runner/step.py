@@ -43,6 +43,7 @@ class StepContext(NamedTuple):
       block_size: tokens in a block.
       num_slots: slots in the cache; one past the last of them drops a write.
       max_rows: rows of the hidden states that pass from forward to sample.
+      split_over: name of the mesh axis that the program is split over; see `sample`.
     """
 
     graphdef: Any
@@ -50,6 +51,7 @@ class StepContext(NamedTuple):
     block_size: int
     num_slots: int
     max_rows: int
+    split_over: str | None = None
 
 
 def unpack_inputs(
@@ -124,6 +126,8 @@ def sample(
     hidden: Float[Array, "max_rows M"],
     packed: Int[Array, "R columns"],
     mask: Int[Array, "R words"] | None = None,
+    *,
+    split_over: str | None = None,
 ) -> tuple[Int[Array, " seats"], Int[Array, "R out"]]:
     """Choose the next token of each sampling row.
 
@@ -134,6 +138,8 @@ def sample(
       hidden: hidden states, in the order of the sampling rows.
       packed: the rows, see `SamplingColumn`.
       mask: which ids each row may draw, one bit an id; None where all may.
+      split_over: mesh axis over which the vocabulary of `head` is split: logits are
+        gathered, and every device chooses the same tokens. None where it is whole.
 
     Returns:
       `last_token`, and for each row its id (the vocabulary's size where the logits
@@ -141,9 +147,11 @@ def sample(
       sampled value, the best ids and the bits of their values.
     """
     logits = matmul(hidden[: len(packed)], head, out_dtype=jnp.dtype(jnp.float32))
+    if split_over is not None:
+        logits = lax.all_gather(logits, split_over, axis=1, tiled=True)
     allowed = logits if mask is None else apply_mask(logits, mask)
     token = sample_tokens(allowed, _rows(packed), mode)
-    kept = jnp.minimum(token, head.shape[0] - 1)
+    kept = jnp.minimum(token, logits.shape[1] - 1)
     last_token = last_token.at[packed[:, SamplingColumn.SEAT]].set(kept, mode="drop")
     out = [token[:, None]]
     if mode.num_logprobs is not None:
@@ -165,7 +173,8 @@ def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
     """Run forward and sample in one program; `kv` and `last_token` are donated."""
     exact = context._replace(max_rows=bucket.rows)
     kv, hidden = forward(exact, bucket, params, kv, last_token, ints)
-    last_token, out = sample(mode, head_weight(params), last_token, hidden, packed)
+    head, over = head_weight(params), context.split_over
+    last_token, out = sample(mode, head, last_token, hidden, packed, split_over=over)
     return kv, last_token, out
 
 
