@@ -1,8 +1,9 @@
-"""The command `jengine`: `jengine generate` streams answers, `--version` names it.
+"""The command `jengine`: `generate` streams answers, `compile` surveys a card.
 
-Answers go to stdout, everything else to stderr. It exits with 2 and one line for input
-that is refused, with 130 after Ctrl-C. It uses the public interface of the library
-only, and is the one place that may read environment variables; so far it needs none.
+Answers and tables go to stdout, everything else to stderr. It exits with 2 and one
+line for input that is refused, with 130 after Ctrl-C. It uses the public interface of
+the library only, and is the one place that may read environment variables: it hands
+them to the process that compiles.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import jengine
+from jengine.cli_compile import add_compile_command, run_compile
 from jengine.cli_options import (
     DEFAULT_MAX_TOKENS,
     add_engine_flags,
@@ -93,6 +95,7 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_input_flags(generate)
     add_sampling_flags(generate)
     add_engine_flags(generate)
+    add_compile_command(commands)
     return parser
 
 
@@ -117,6 +120,12 @@ def _add_input_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(flags: argparse.Namespace) -> int:
+    if flags.command == "compile":
+        return run_compile(flags, os.environ)
+    return _generate(flags)
+
+
+def _generate(flags: argparse.Namespace) -> int:
     texts = _read_prompts(flags)
     given, options = take_sampling(flags), take_engine(flags)
     _check_before_loading(given, options)

@@ -17,40 +17,44 @@ import numpy as np
 from jengine.runner.adjust import SeatTables, set_seat, table_shapes
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
+from jengine.runner.program_keys import (
+    DecodeKey,
+    ForwardKey,
+    ProgramKey,
+    SampleKey,
+    SeatKey,
+    program_name,
+)
 from jengine.runner.sample import SampleMode
+from jengine.runner.sharding import TensorParallel
 from jengine.runner.step import StepContext, decode_step, forward, sample
 from models.registry import head_weight
 
 logger = logging.getLogger(__name__)
 
 _COMPILE_THREADS = 2
+# XLA takes four fifths of a GPU for all there is. A cache that fills more of it makes
+# the pass that trades memory for time run on every program: it frees next to nothing
+# (a decode step has no activations to speak of), and adds launches.
+_COMPILER_OPTIONS = {"xla_disable_hlo_passes": "rematerialization"}
 
 
-class ForwardKey(NamedTuple):
-    """The forward program of one bucket."""
+class ProgramShapes(NamedTuple):
+    """What the programs of an engine take: shapes with their places.
 
-    bucket: StepBucket
+    Attributes:
+      context: what all programs share.
+      params: the model's parameters, nested.
+      kv: the cache.
+      last_token: the seats' last tokens.
+      parallel: how one program is split over several devices; None runs on one.
+    """
 
-
-class SampleKey(NamedTuple):
-    """The sampling program of a number of rows and a mode."""
-
-    rows: int
-    mode: SampleMode
-
-
-class SeatKey(NamedTuple):
-    """The program that sets a seat's biases and counts."""
-
-
-class DecodeKey(NamedTuple):
-    """The program that does both, for a bucket with one token a row."""
-
-    bucket: StepBucket
-    mode: SampleMode
-
-
-ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey
+    context: StepContext
+    params: Any
+    kv: Any
+    last_token: Any
+    parallel: TensorParallel | None = None
 
 
 class ProgramStore:
@@ -67,10 +71,8 @@ class ProgramStore:
           kv: the cache, likewise.
           last_token: the seats' last tokens, likewise.
         """
-        self._context = context
-        self._params, self._kv, self._last_token = jax.tree.map(
-            _shape, (params, kv, last_token)
-        )
+        arrays = jax.tree.map(_shape, (params, kv, last_token))
+        self._shapes = ProgramShapes(context, *arrays)
         self._compiled: dict[ProgramKey, Callable[..., Any]] = {}
 
     @property
@@ -83,7 +85,7 @@ class ProgramStore:
         program = self._compiled.get(key)
         if program is None:
             logger.info("compiling %s", key)
-            program = self._compiled[key] = self._lower(key).compile()
+            program = self._compiled[key] = lower(self._shapes, key).compile()
         return program
 
     def compile_all(
@@ -95,52 +97,96 @@ class ProgramStore:
         """
         todo = [key for key in keys if key not in self._compiled]
         with concurrent.futures.ThreadPoolExecutor(_COMPILE_THREADS) as pool:
-            waiting = {pool.submit(self._lower(key).compile): key for key in todo}
+            waiting = {
+                pool.submit(lower(self._shapes, key).compile): key for key in todo
+            }
             for done in concurrent.futures.as_completed(waiting):
                 key = waiting[done]
                 self._compiled[key] = done.result()
                 on_done(key)
 
-    def _lower(self, key: ProgramKey) -> Any:
-        match key:
-            case ForwardKey(bucket):
-                function = functools.partial(forward, self._context, bucket)
-                args = (self._params, self._kv, self._last_token, _ints(bucket))
-                return jax.jit(function, donate_argnums=1).lower(*args)
-            case DecodeKey(bucket, mode):
-                function = functools.partial(decode_step, self._context, bucket, mode)
-                args = (self._params, self._kv, self._last_token, _ints(bucket))
-                packed = _packed(bucket.rows)
-                return jax.jit(function, donate_argnums=(1, 2)).lower(*args, packed)
-            case SampleKey(rows, mode):
-                function = functools.partial(sample, mode)
-                args = self._sample_shapes(rows, mode)
-                donated = (1, 5) if mode.adjusted else 1
-                return jax.jit(function, donate_argnums=donated).lower(*args)
-            case SeatKey():
-                tables = self._tables()
-                vocab_size = tables.counts.shape[1]
-                counts = _host_ints(vocab_size)
-                bias = jax.ShapeDtypeStruct((vocab_size,), np.float32)
-                args = (tables, _host_ints(), counts, bias)
-                return jax.jit(set_seat, donate_argnums=0).lower(*args)
 
-    def _tables(self) -> SeatTables:
-        """Shapes of the seats' tables, placed as their last tokens are."""
-        (num_seats,) = self._last_token.shape
-        vocab_size = head_weight(self._params).shape[0]
-        return table_shapes(num_seats, vocab_size, self._last_token.sharding)
+def lower(shapes: ProgramShapes, key: ProgramKey) -> jax.stages.Lowered:
+    """Trace and lower a program for the devices that its arguments lie on.
 
-    def _sample_shapes(self, rows: int, mode: SampleMode) -> tuple[Any, ...]:
-        head = head_weight(self._params)
-        vocab_size, width = head.shape
-        hidden = jax.ShapeDtypeStruct(
-            (self._context.max_rows, width), head.dtype, sharding=head.sharding
-        )
-        args = (head, self._last_token, hidden, _packed(rows))
-        if mode.masked:
-            args = (*args, _host_ints(rows, -(-vocab_size // 32)))
-        return (*args, self._tables()) if mode.adjusted else args
+    The cache is donated, and so are the seats' last tokens where they change. No
+    device is needed: the arguments may lie on those of a described topology.
+    """
+    call = _call(shapes, key)
+    function: Any = functools.partial(call.function)
+    if shapes.parallel is not None:
+        function = shapes.parallel.split(function, call.roles, call.out_roles)
+    function.__name__ = program_name(key)
+    jitted = jax.jit(
+        function, donate_argnums=call.donated, compiler_options=_COMPILER_OPTIONS
+    )
+    return jitted.lower(*call.args)
+
+
+class _Call(NamedTuple):
+    """A function to lower.
+
+    Attributes:
+      function: what is static is bound already.
+      args: shapes of its arguments.
+      roles: what each argument is, see `sharding.TensorParallel.split`.
+      out_roles: what each result is.
+      donated: arguments that are consumed.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    roles: tuple[str, ...]
+    out_roles: tuple[str, ...]
+    donated: tuple[int, ...]
+
+
+def _call(shapes: ProgramShapes, key: ProgramKey) -> _Call:
+    context, state = shapes.context, (shapes.params, shapes.kv, shapes.last_token)
+    roles = ("params", "kv", "same", "same")
+    match key:
+        case ForwardKey(bucket):
+            function = functools.partial(forward, context, bucket)
+            return _Call(function, (*state, _ints(bucket)), roles, ("kv", "same"), (1,))
+        case DecodeKey(bucket, mode):
+            function = functools.partial(decode_step, context, bucket, mode)
+            args = (*state, _ints(bucket), _packed(bucket.rows))
+            out_roles = ("kv", "same", "same")
+            return _Call(function, args, (*roles, "same"), out_roles, (1, 2))
+        case SampleKey(rows, mode):
+            function = functools.partial(sample, mode, split_over=context.split_over)
+            args = _sample_shapes(shapes, rows, mode)
+            roles = ("head", *["same"] * (len(args) - 1))
+            donated = (1, 5) if mode.adjusted else (1,)
+            return _Call(function, args, roles, ("same",) * 3, donated)
+        case SeatKey():
+            tables = _table_shapes(shapes)
+            vocab_size = tables.counts.shape[1]
+            bias = jax.ShapeDtypeStruct((vocab_size,), np.float32)
+            args = (tables, _host_ints(), _host_ints(vocab_size), bias)
+            return _Call(set_seat, args, ("same",) * 4, ("same",), (0,))
+
+
+def _table_shapes(shapes: ProgramShapes) -> SeatTables:
+    """Shapes of the seats' tables, placed as their last tokens are."""
+    (num_seats,) = shapes.last_token.shape
+    vocab_size = head_weight(shapes.params).shape[0]
+    return table_shapes(num_seats, vocab_size, shapes.last_token.sharding)
+
+
+def _sample_shapes(
+    shapes: ProgramShapes, rows: int, mode: SampleMode
+) -> tuple[Any, ...]:
+    head, last_token = head_weight(shapes.params), shapes.last_token
+    vocab_size, width = head.shape
+    # Hidden states lie like the last tokens: on the one device, or on each.
+    hidden = jax.ShapeDtypeStruct(
+        (shapes.context.max_rows, width), head.dtype, sharding=last_token.sharding
+    )
+    args = (head, last_token, hidden, _packed(rows))
+    if mode.masked:
+        args = (*args, _host_ints(rows, -(-vocab_size // 32)))
+    return (*args, _table_shapes(shapes)) if mode.adjusted else args
 
 
 def _shape(array: Any) -> jax.ShapeDtypeStruct:

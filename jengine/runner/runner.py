@@ -27,14 +27,15 @@ from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import ADJUSTED, FILTERED, LOGPROBS, RANDOM, SeatMirror
 from jengine.runner.pack import Constraint, no_mask, pack_mask, pack_step, restrict
 from jengine.runner.pallas_attention import HeadShape
-from jengine.runner.programs import (
+from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
-    ProgramStore,
     SampleKey,
     SeatKey,
+    all_keys,
 )
+from jengine.runner.programs import ProgramStore
 from jengine.runner.sample import EVERYTHING, SampleMode
 from jengine.runner.step import StepContext
 from models.registry import head_weight
@@ -175,19 +176,7 @@ class ModelRunner:
 
     def program_keys(self) -> list[ProgramKey]:
         """All programs, those for plain decoding first."""
-        steps = self.buckets.steps()
-        plain = (SampleMode(), SampleMode(random=True))
-        singles = [bucket for bucket in steps if bucket.single_token_rows]
-        return [
-            *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
-            *(ForwardKey(bucket) for bucket in steps),
-            SeatKey(),
-            *(
-                SampleKey(rows, mode)
-                for rows in self.buckets.rows
-                for mode in self._modes()
-            ),
-        ]
+        return all_keys(self.buckets, self._max_logprobs)
 
     def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> StepHandle:
         """Start a step; returns before the device has done it.
@@ -286,19 +275,6 @@ class ModelRunner:
         return SeatMirror(
             max_num_seqs=self.limits.max_num_seqs, max_blocks=self._max_blocks
         )
-
-    def _modes(self) -> list[SampleMode]:
-        draws = [(False, False), (True, False), (True, True)]
-        plain = [
-            SampleMode(random, filtered, masked)
-            for random, filtered in draws
-            for masked in (False, True)
-        ]
-        return [
-            mode._replace(num_logprobs=num_logprobs)
-            for mode in (*plain, EVERYTHING)
-            for num_logprobs in (None, self._max_logprobs)
-        ]
 
     def _sampling_mode(
         self, seats: np.ndarray, *, masked: bool

@@ -44,6 +44,7 @@ class StepContext(NamedTuple):
       block_size: tokens in a block.
       num_slots: slots in the cache; one past the last of them drops a write.
       max_rows: rows of the hidden states that pass from forward to sample.
+      split_over: name of the mesh axis that the program is split over; see `sample`.
     """
 
     graphdef: Any
@@ -51,6 +52,7 @@ class StepContext(NamedTuple):
     block_size: int
     num_slots: int
     max_rows: int
+    split_over: str | None = None
 
 
 def unpack_inputs(
@@ -118,7 +120,7 @@ def forward(
     return kv, jnp.pad(hidden, ((0, missing), (0, 0)))
 
 
-def sample(
+def sample(  # noqa: PLR0913 - what a draw depends on
     mode: SampleMode,
     head: Float[Array, "V M"],
     last_token: Int[Array, " seats"],
@@ -126,6 +128,8 @@ def sample(
     packed: Int[Array, "R columns"],
     mask: Int[Array, "R words"] | None = None,
     tables: SeatTables | None = None,
+    *,
+    split_over: str | None = None,
 ) -> tuple[Int[Array, " seats"], Int[Array, "R out"], SeatTables | None]:
     """Choose the next token of each sampling row.
 
@@ -137,6 +141,8 @@ def sample(
       packed: the rows, see `SamplingColumn`.
       mask: which ids each row may draw, one bit an id; None where all may.
       tables: what adjusts the logits, for a mode that does; donated.
+      split_over: mesh axis over which the vocabulary of `head` is split: logits are
+        gathered, and every device chooses the same tokens. None where it is whole.
 
     Returns:
       `last_token`, and for each row its id (the vocabulary's size where the logits
@@ -145,6 +151,8 @@ def sample(
       with what was drawn.
     """
     logits = matmul(hidden[: len(packed)], head, out_dtype=jnp.dtype(jnp.float32))
+    if split_over is not None:
+        logits = lax.all_gather(logits, split_over, axis=1, tiled=True)
     seats, allowed = packed[:, SamplingColumn.SEAT], logits
     if tables is not None:
         biased = packed[:, SamplingColumn.BIASED]
@@ -152,7 +160,7 @@ def sample(
     if mask is not None:
         allowed = apply_mask(allowed, mask)
     token = sample_tokens(allowed, _rows(packed), mode)
-    kept = jnp.minimum(token, head.shape[0] - 1)
+    kept = jnp.minimum(token, logits.shape[1] - 1)
     last_token = last_token.at[seats].set(kept, mode="drop")
     if tables is not None:
         counts = count_tokens(tables.counts, seats, token)
@@ -177,7 +185,8 @@ def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
     """Run forward and sample in one program; `kv` and `last_token` are donated."""
     exact = context._replace(max_rows=bucket.rows)
     kv, hidden = forward(exact, bucket, params, kv, last_token, ints)
-    last_token, out, _ = sample(mode, head_weight(params), last_token, hidden, packed)
+    head, over = head_weight(params), context.split_over
+    last_token, out, _ = sample(mode, head, last_token, hidden, packed, split_over=over)
     return kv, last_token, out
 
 

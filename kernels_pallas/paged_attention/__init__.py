@@ -5,6 +5,11 @@ Rows are requests: row `r` owns the queries `query_start_loc[r]` to
 A query sees its own position and those before it. The cache is
 `[num_blocks, kv_heads, block_size, head_dim]` for keys and for values. Masking is
 by selection: what a query may not see can be NaN.
+
+`reference.py` defines the meaning. `write_kv` and `paged_attention` are plain XLA and
+run everywhere; `pallas_write_kv` and `pallas_attention` are Triton kernels for CUDA
+devices of compute capability 8.0 or more, cut by a `Tiling` that `tiling_for` chooses
+and by `attention_metadata`, which is made once for all layers of a step.
 """
 
 from kernels_pallas.paged_attention.api import (
@@ -18,7 +23,8 @@ from kernels_pallas.paged_attention.metadata import (
     AttentionMetadata,
     attention_metadata,
 )
-from kernels_pallas.paged_attention.tiling import Tile, Tiling, tiling_for
+from kernels_pallas.paged_attention.tiling import Tile, Tiling
+from kernels_pallas.paged_attention.tuning import tiling_for
 
 __all__ = [
     "AttentionMetadata",

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from kernels_pallas.paged_attention import checks

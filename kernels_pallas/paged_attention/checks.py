@@ -7,6 +7,8 @@ from kernels_pallas.paged_attention.metadata import max_tiles
 from kernels_pallas.paged_attention.problem import Operands
 from kernels_pallas.paged_attention.tiling import Tiling
 
+Shaped = jax.Array | jax.ShapeDtypeStruct  # a check needs no numbers
+
 COMPUTE_DTYPES = ("bfloat16", "float16", "float32")
 BYTE_DTYPES = ("int8", "float8_e4m3fn", "float8_e5m2")
 GIB = 2**30
@@ -16,12 +18,12 @@ OVERFLOW_BYTES = (2 * GIB, 4 * GIB)
 
 
 def check_shapes(
-    queries: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    block_tables: jax.Array,
-    query_start_loc: jax.Array,
-    seq_lens: jax.Array,
+    queries: Shaped,
+    keys: Shaped,
+    values: Shaped,
+    block_tables: Shaped,
+    query_start_loc: Shaped,
+    seq_lens: Shaped,
 ) -> None:
     """Refuse arrays that do not fit together, naming the sizes found.
 
@@ -47,8 +49,8 @@ def check_shapes(
 
 
 def check_rows(
-    queries: jax.Array,
-    seq_lens: jax.Array,
+    queries: Shaped,
+    seq_lens: Shaped,
     *,
     sliding_window: int | None,
     single_token_rows: bool,
@@ -77,11 +79,11 @@ def check_soft_cap(soft_cap: float | None) -> None:
 
 
 def check_extras(
-    queries: jax.Array,
-    keys: jax.Array,
-    sinks: jax.Array | None,
-    key_scales: jax.Array | None,
-    value_scales: jax.Array | None,
+    queries: Shaped,
+    keys: Shaped,
+    sinks: Shaped | None,
+    key_scales: Shaped | None,
+    value_scales: Shaped | None,
 ) -> None:
     """Refuse sinks or scales whose shapes do not fit, and half a pair of scales.
 
@@ -126,7 +128,7 @@ def check_kernel(
     check_tiles(operands, tiling, single_token_rows=single_token_rows)
 
 
-def check_pool_size(pool: jax.Array) -> None:
+def check_pool_size(pool: Shaped) -> None:
     """Refuse keys or values of one byte whose offsets would overflow on a GPU.
 
     Raises:
@@ -167,11 +169,11 @@ def check_tiles(operands: Operands, tiling: Tiling, *, single_token_rows: bool) 
 
 
 def check_write(
-    keys: jax.Array,
-    values: jax.Array,
-    new_keys: jax.Array,
-    new_values: jax.Array,
-    slot_mapping: jax.Array,
+    keys: Shaped,
+    values: Shaped,
+    new_keys: Shaped,
+    new_values: Shaped,
+    slot_mapping: Shaped,
 ) -> None:
     """Refuse new keys and values that do not fit the cache or the slots.
 

@@ -11,6 +11,10 @@ import math
 from typing import Any
 
 import jax
+
+# Interpret mode imports this, and on jax 0.11 and newer the import changes the key of
+# every compiled program: done late, it would make them all compile again.
+import jax.experimental.pallas.tpu
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -90,7 +94,7 @@ def start(refs: Operands, work: Work, rows: Rows, problem: Problem) -> tuple:
     return attended, maximum, jnp.where(is_first, np.float32(1.0), total)
 
 
-def add_tile(  # noqa: PLR0913 - the loop's constants, bound before it
+def add_tile(  # noqa: PLR0913, PLR0917 - the constants of the loop come first
     refs: Operands,
     work: Work,
     rows: Rows,
@@ -169,19 +173,18 @@ def store_part(
 ) -> None:
     """Store one split's result, for a merge."""
     attended, maximum, total = state
-    divisor = jnp.where(total == 0.0, 1.0, total)
-    log_sum = (maximum + jnp.log2(divisor)) * LN_2
-    log_sum = jnp.where(total == 0.0, -jnp.inf, log_sum)
+    has_keys = span.first < span.last
+    log_sum = jnp.where(has_keys, (maximum + jnp.log2(total)) * LN_2, -jnp.inf)
     # Masked rows must not share an index with a real one: interpret mode writes the
     # old value there. So they run on into the rows after this one.
     row = work.row + (rows.token - work.token)
     plt.store(outputs[1].at[work.split, row, rows.head], log_sum, mask=rows.is_real)
 
-    @pl.when(span.first < span.last)
+    @pl.when(has_keys)
     def _():
         feature, mask = features(problem, rows.is_real)
         at = outputs[0].at[work.split, row[:, None], rows.head[:, None], feature]
-        plt.store(at, attended / divisor[:, None], mask=mask)
+        plt.store(at, attended / total[:, None], mask=mask)
 
 
 def store_zeros(out: Any, rows: Rows, problem: Problem) -> None:

@@ -14,8 +14,8 @@ from kernels_pallas.paged_attention.tiling import next_power_of_2
 
 
 def merge_states(
-    outputs: Float[Array, "S *Q D"], log_sums: Float[Array, "S *Q"]
-) -> tuple[Float[Array, "*Q D"], Float[Array, "*Q"]]:
+    outputs: Float[Array, "S *Q D"], log_sums: Float[Array, " S *Q"]
+) -> tuple[Float[Array, " *Q D"], Float[Array, " *Q"]]:
     """Merge what queries found in disjoint sets of keys.
 
     Args:

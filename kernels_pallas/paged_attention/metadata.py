@@ -52,38 +52,31 @@ def attention_metadata(
     """
     queries = tiling.prefill.queries(group)
     if single_token_rows:
-        empty = jnp.zeros((0,), jnp.int32)
-        return AttentionMetadata(empty, empty)
-    starts = query_start_loc
-    ends = jnp.append(query_start_loc[1:], np.int32(num_tokens))  # and the padding's
-    lengths = ends - starts
-    # The decode launch has done the rows with one query; one token of padding it
-    # has not.
-    is_padding = jnp.arange(starts.shape[0]) == starts.shape[0] - 1
-    counts = jnp.where(
-        (lengths == 1) & ~is_padding, 0, -(-lengths // np.int32(queries))
-    )
-    tile_ends = jnp.cumsum(counts, dtype=jnp.int32)
-    num_tiles = max_tiles(num_tokens, starts.shape[0] - 1, queries)
+        return AttentionMetadata(*[jnp.zeros((0,), jnp.int32)] * 2)
+    num_rows = query_start_loc.shape[0] - 1
+    # The padding tokens are one more row after the last.
+    starts = query_start_loc  # [R+1]
+    lengths = jnp.append(query_start_loc[1:], np.int32(num_tokens)) - starts
+    is_single = (lengths == 1) & (jnp.arange(num_rows + 1) < num_rows)
+    counts = jnp.where(is_single, 0, -(-lengths // np.int32(queries)))
+    ends = jnp.cumsum(counts, dtype=jnp.int32)
+    num_tiles = max_tiles(num_tokens, num_rows, queries)
     tile = jnp.arange(num_tiles - 1, -1, -1, dtype=jnp.int32)
     # A comparison and a sum, because a search would be a loop on a GPU.
-    row = jnp.sum(tile[:, None] >= tile_ends[None, :], axis=1, dtype=jnp.int32)
-    is_used = row < starts.shape[0]
-    row = jnp.minimum(row, starts.shape[0] - 1)
-    token = starts[row] + (tile - (tile_ends - counts)[row]) * np.int32(queries)
-    is_row = is_used & (row < starts.shape[0] - 1)
+    row = jnp.sum(tile[:, None] >= ends[None, :], axis=1, dtype=jnp.int32)
+    at = jnp.minimum(row, num_rows)
+    token = starts[at] + (tile - (ends - counts)[at]) * np.int32(queries)
     return AttentionMetadata(
-        jnp.where(is_row, row, PADDING),
-        jnp.where(is_used, token, np.int32(num_tokens)),
+        jnp.where(row < num_rows, row, PADDING),
+        jnp.where(row <= num_rows, token, np.int32(num_tokens)),
     )
 
 
 def max_tiles(num_tokens: int, num_rows: int, queries: int) -> int:
-    """Return how many tiles `num_rows` rows and the padding need at most.
+    """Return how many tiles the rows and the padding need at most.
 
-    Every row may end in a tile that is not full. With two queries a tile or more
-    there are also no more tiles than half the tokens, since rows of one query have
-    none, and one of padding.
+    Each may end in a tile that is not full. But a row that has tiles has two tokens
+    or more, so with three queries a tile it has at most one for two tokens.
     """
     bound = num_tokens // queries + num_rows + 1
-    return min(bound, num_tokens // 2 + 1 if queries > 1 else num_tokens)
+    return min(bound, num_tokens // 2 + 1 if queries > 2 else num_tokens)

@@ -1,6 +1,9 @@
-"""How the attention kernel cuts its work: sizes of a program, chosen from a table."""
+"""How the attention kernel cuts its work into programs."""
 
 import dataclasses
+
+# The matrix units want 16 rows and columns; all are powers of 2 for Triton.
+LEAST_SIZES = {"rows": 16, "keys": 16, "num_splits": 1, "num_warps": 1}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -11,7 +14,7 @@ class Tile:
       rows: query heads that a program holds, tokens x heads of one KV head; a
         power of 2, at least 16, and at least the group.
       keys: keys of one iteration, a power of 2.
-      num_splits: programs that share the keys of one row.
+      num_splits: programs that share the keys of one row, a power of 2.
       num_warps: warps of a program, a power of 2.
       num_stages: depth of Triton's software pipeline.
     """
@@ -28,13 +31,12 @@ class Tile:
         Raises:
           ValueError: a size that is too small or no power of 2.
         """
-        for name, least in (("rows", 16), ("keys", 16), ("num_warps", 1)):
+        for name, least in LEAST_SIZES.items():
             size = getattr(self, name)
-            if size < least or size & (size - 1):
+            if size < least or size != next_power_of_2(size):
                 raise ValueError(f"{name} is {size}; use a power of 2, {least} or more")
-        for name in ("num_splits", "num_stages"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; use 1 or more")
+        if self.num_stages < 1:
+            raise ValueError(f"num_stages is {self.num_stages}; use 1 or more")
 
     def queries(self, group: int) -> int:
         """Return the tokens that one program holds.
@@ -77,27 +79,3 @@ class Tiling:
 def next_power_of_2(number: int) -> int:
     """Return the smallest power of 2 that is not below a positive number."""
     return 1 << (number - 1).bit_length()
-
-
-def tiling_for(
-    *,
-    architecture: str,
-    head_dim: int,
-    group: int,
-    dtype: object,
-    num_tokens: int,
-    num_rows: int,
-    num_kv_heads: int,
-    num_sms: int,
-) -> Tiling:
-    """Return the tiles for one bucket of steps on one kind of device."""
-    del dtype, head_dim, num_tokens
-    rows = max(16, next_power_of_2(group))
-    splits = 1
-    while splits < 16 and num_rows * num_kv_heads * splits * 2 <= 2 * num_sms:
-        splits *= 2
-    keys = 64 if architecture >= "sm_90" else 32
-    return Tiling(
-        decode=Tile(rows, 64, splits, 4, 5),
-        prefill=Tile(max(128, rows), keys, 1, 8, 5),
-    )

@@ -27,23 +27,26 @@ def write_tokens(
 ) -> tuple[jax.Array, jax.Array]:
     """Write each token's keys and values to its slot; one program a token."""
     arrays = (slot_mapping, new_keys, new_values, keys, values)
+    num_tokens, num_heads, head_dim = new_keys.shape
     return pl.pallas_call(
         write_kernel,
         out_shape=tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (keys, values)),
-        grid=(slot_mapping.shape[0],),
+        grid=(num_tokens,),
         in_specs=[whole(a) for a in arrays],
         out_specs=(whole(keys), whole(values)),
         input_output_aliases={3: 0, 4: 1},
-        compiler_params=plt.CompilerParams(num_warps=warps_for(new_keys), num_stages=1),
+        compiler_params=plt.CompilerParams(
+            num_warps=warps_for(num_heads, head_dim, new_keys.dtype.itemsize),
+            num_stages=1,
+        ),
         interpret=interpret,
         name="paged_attention_write",
     )(*arrays)
 
 
-def warps_for(new: jax.Array) -> int:
+def warps_for(num_heads: int, head_dim: int, itemsize: int) -> int:
     """Return how many warps move one token's heads in one load a thread."""
-    _, num_heads, head_dim = new.shape
-    size = next_power_of_2(num_heads) * next_power_of_2(head_dim) * new.dtype.itemsize
+    size = next_power_of_2(num_heads) * next_power_of_2(head_dim) * itemsize
     return min(MOST_WARPS, max(1, size // (THREAD_BYTES * WARP_THREADS)))
 
 

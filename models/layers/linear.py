@@ -13,15 +13,23 @@ _MAX_FEW_ROWS = 64
 
 
 class Linear(nnx.Module):
-    """`x @ weight.T + bias`, with parameters that a loader fills."""
+    """`x @ weight.T + bias`, with parameters that a loader fills.
+
+    Attributes:
+      sum_over: mesh axis over which the inputs are split, so that each device has a
+        part of every sum; None where they are whole.
+    """
 
     def __init__(self, num_in: int, num_out: int, *, bias: bool, dtype: jnp.dtype):
         self.weight = nnx.Param(jnp.zeros((num_out, num_in), dtype))
         self.bias = nnx.Param(jnp.zeros((num_out,), dtype)) if bias else None
+        self.sum_over: str | None = None
 
     def __call__(self, x: Float[Array, "T I"]) -> Float[Array, "T O"]:
         """Apply to each token."""
         out = matmul(x, self.weight[...])
+        if self.sum_over is not None:
+            out = lax.psum(out, self.sum_over)
         return out if self.bias is None else out + self.bias[...][None, :]
 
 

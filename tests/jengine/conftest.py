@@ -1,15 +1,17 @@
 """Small checkpoints, what transformers makes of them, and engines on top."""
 
+import asyncio
+import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from jengine import LLM, SamplingParams
+from jengine import LLM, AsyncLLM, SamplingParams
 from jengine.core.plan import SamplingOptions
 from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
@@ -76,8 +78,8 @@ def alphabet_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
-    """Makes engines without a tokenizer, small unless asked otherwise.
+def small_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Options of a small engine without a tokenizer.
 
     All of a run's processes share one cache of compiled programs, and so do several
     runs that name the same folder.
@@ -86,17 +88,22 @@ def make_llm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., LLM]:
     if "PYTEST_XDIST_WORKER" in os.environ:
         cache = cache.parent
     cache = pathlib.Path(os.environ.get("JENGINE_TEST_XLA_CACHE", cache / "xla"))
+    return {
+        "skip_tokenizer_init": True,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 64,
+        "num_gpu_blocks_override": 200,
+        "max_model_len": 256,
+        "compilation_cache_dir": str(cache),
+    }
+
+
+@pytest.fixture(scope="session")
+def make_llm(small_options: dict[str, Any]) -> Callable[..., LLM]:
+    """Makes engines that are small unless asked otherwise."""
 
     def make(model: Any, **options: Any) -> LLM:
-        small = {
-            "skip_tokenizer_init": True,
-            "max_num_seqs": 8,
-            "max_num_batched_tokens": 64,
-            "num_gpu_blocks_override": 200,
-            "max_model_len": 256,
-            "compilation_cache_dir": str(cache),
-        }
-        return LLM(str(model), **(small | options))
+        return LLM(str(model), **(small_options | options))
 
     return make
 
@@ -154,6 +161,58 @@ def make_engine(letters: Tokenizer) -> Callable[..., LLMEngine]:
         )
 
     return make
+
+
+class _Gate:
+    """Lets the engine of an `AsyncLLM` run only as many steps as it is told."""
+
+    def __init__(self, engine: Any) -> None:
+        self._permits = 0
+        step, is_unfinished = engine.step, engine.has_unfinished_requests
+
+        def use_and_step() -> Any:
+            self._permits -= 1
+            return step()
+
+        engine.step = use_and_step
+        engine.has_unfinished_requests = lambda: self._permits > 0 and is_unfinished()
+
+    async def let(self, llm: AsyncLLM, steps: int) -> None:
+        """Allow some steps more, from here on."""
+
+        def add(_: LLMEngine) -> None:
+            self._permits += steps
+
+        await asyncio.wrap_future(llm._thread.call(add))
+
+    async def open(self, llm: AsyncLLM) -> None:
+        """Allow all that may come."""
+        await self.let(llm, 10**9)
+
+
+@pytest.fixture
+def make_gate() -> Callable[[LLMEngine], _Gate]:
+    """Makes gates; for tests to which it matters when a step runs."""
+    return _Gate
+
+
+@pytest.fixture
+def serve(make_engine: Callable[..., LLMEngine]) -> Iterator[Callable[..., AsyncLLM]]:
+    """Serves engines, and sees that nothing is left in them when the test is over."""
+
+    def check_idle(engine: LLMEngine) -> None:
+        assert engine.get_num_unfinished_requests() == 0
+        engine.check_invariants()
+        assert engine.stats.num_blocks_in_use == 0
+
+    with contextlib.ExitStack() as stack:
+
+        def start(engine: LLMEngine | None = None) -> AsyncLLM:
+            engine = engine or make_engine()
+            stack.callback(check_idle, engine)
+            return stack.enter_context(AsyncLLM.from_engine(engine))
+
+        yield start
 
 
 @pytest.fixture

@@ -7,12 +7,31 @@ import pytest
 from kernels_pallas.paged_attention.reference import reference_attention, row_of_tokens
 
 
-def test_equals_dense_attention_and_never_reads_what_it_must_not(steps, ragged):
-    case, rows, window = ragged
+def test_equals_dense_attention_and_never_reads_what_it_must_not(paged, ragged):
+    step, window = ragged
     options = {"scale": 0.3, "sliding_window": window}
-    got = steps.run(reference_attention, case, **options)
-    want = steps.oracle(case[0], rows, case[4], case[6], 0.3, window)
-    np.testing.assert_allclose(np.asarray(got), want, atol=2e-6)
+    got = paged.run(reference_attention, step, **options)
+    np.testing.assert_allclose(got, paged.expected(step, **options), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({"spread": 8.0}, {"soft_cap": 5.0}),
+        ({"sinks": True}, {}),
+        ({"cache_dtype": "int8"}, {}),
+        ({"cache_dtype": "float8_e4m3fn"}, {}),
+        (
+            {"sinks": True, "cache_dtype": "float8_e5m2", "heads": 6},
+            {"soft_cap": 2.0, "sliding_window": 20},
+        ),
+    ],
+)
+def test_caps_sinks_and_scales_mean_what_they_should(paged, sizes, options):
+    step = paged.make(paged.rows["mixed"], **sizes)
+    options = {"scale": 0.3} | options
+    got = paged.run(reference_attention, step, **options)
+    np.testing.assert_allclose(got, paged.expected(step, **options), atol=3e-6)
 
 
 def test_a_value_that_is_nan_spoils_only_the_queries_that_see_it(
@@ -21,17 +40,11 @@ def test_a_value_that_is_nan_spoils_only_the_queries_that_see_it(
     check_nan_stays_where_it_is_seen(reference_attention)
 
 
-def test_the_result_has_the_dtype_of_the_queries(steps):
-    case = steps.make(steps.rows["one row"])
-    got = steps.run(
-        lambda queries, *arrays, **options: reference_attention(
-            queries.astype(jnp.bfloat16), *arrays, **options
-        ),
-        case,
-        scale=0.3,
-    )
+def test_the_result_has_the_dtype_of_the_queries(paged):
+    step = paged.make(paged.rows["one row"], dtype="bfloat16")
+    got = paged.run(reference_attention, step, scale=0.3)
     assert got.dtype == jnp.bfloat16
-    want = steps.oracle(case[0], steps.rows["one row"], case[4], case[6], 0.3, None)
+    want = paged.expected(step, scale=0.3)
     np.testing.assert_allclose(np.asarray(got, np.float32), want, atol=0.05)
 
 

@@ -1,0 +1,1 @@
+"""What is measured: each module has `run(recorder)` and its own process."""
