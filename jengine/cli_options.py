@@ -1,8 +1,8 @@
-"""The flags of `jengine generate`, made from the fields that they set.
+"""The flags of the commands, made from the fields that they set.
 
-A new field of `EngineConfig` has its flag and its help at once; nothing is written
-twice. Parsing knows no defaults: a flag that was not given leaves no trace, so that
-the defaults stay in one place.
+A new field of `EngineConfig` or `SamplingParams` has its flag and its help at once;
+nothing is written twice. Parsing knows no defaults: a flag that was not given leaves no
+trace, so that the defaults stay in one place.
 """
 
 import argparse
@@ -12,30 +12,30 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jengine.config import EngineConfig
 from jengine.sampling_params import SamplingParams
+from jengine.structured_outputs import StructuredOutputsParams
 
-DEFAULT_MAX_TOKENS = 128  # vLLM's 16 is too short to read
-SAMPLING_FIELDS = (
-    "max_tokens",
-    "min_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "logprobs",
-    "skip_special_tokens",
-    "include_stop_str_in_output",
+_NO_FLAG = frozenset(
+    {
+        "model",  # has a flag of its own
+        "output_kind",  # the commands print what is new, and nothing twice
+        "flat_logprobs",  # a form for programs
+        "guided_decoding",  # an older name
+    }
+)
+SAMPLING_FIELDS = tuple(
+    field.name
+    for field in dataclasses.fields(SamplingParams)
+    if field.name not in _NO_FLAG
 )
 ENGINE_FIELDS = tuple(
-    field.name for field in dataclasses.fields(EngineConfig) if field.name != "model"
+    field.name
+    for field in dataclasses.fields(EngineConfig)
+    if field.name not in _NO_FLAG
 )
 
 Owner = EngineConfig | SamplingParams
@@ -44,12 +44,17 @@ _ENGINE_FLAGS = {"seed": "--engine-seed"}  # --seed is the seed of the requests
 _ATTRIBUTE = re.compile(r"^ {2}(\w+): (.*(?:\n {4,}.*)*)", re.MULTILINE)
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each of `SAMPLING_FIELDS`."""
+def add_sampling_flags(parser: argparse.ArgumentParser, *, max_tokens: str) -> None:
+    """Add a flag for each of `SAMPLING_FIELDS`.
+
+    Args:
+      parser: gets the flags.
+      max_tokens: in words, what it is if it is not given.
+    """
     group = parser.add_argument_group(
         "sampling",
         "What is not given is as the checkpoint proposes, or off;"
-        f" --max-tokens is {DEFAULT_MAX_TOKENS}.",
+        f" --max-tokens is {max_tokens}.",
     )
     _add_flags(group, SamplingParams, SAMPLING_FIELDS, {})
 
@@ -94,8 +99,14 @@ def _parsing_of(name: str, hint: object) -> dict[str, Any]:
     (kind,) = kinds - {type(None)}
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
-    metavar = {int: "N", float: "X"}.get(typing.cast("type", kind), "TEXT")
-    return {"type": kind, "metavar": metavar}
+    if typing.get_origin(kind) is Sequence:
+        (item,) = typing.get_args(kind)
+        if item is str:
+            return _special(str, "TEXT") | {"action": "append"}
+        return _special(item, "ID") | {"nargs": "+"}
+    if kind in _METAVARS:
+        return _special(typing.cast("type", kind), _METAVARS[kind])
+    return _special(_json, "JSON")
 
 
 def _take(
@@ -110,6 +121,10 @@ def _dest(owner: type[Owner], name: str) -> str:
     return f"{owner.__name__}.{name}"
 
 
+def _limit(text: str) -> int | None:
+    return None if text == "none" else int(text)
+
+
 def _length(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
@@ -118,18 +133,41 @@ def _cache_dir(text: str) -> str | bool:
     return False if text == "off" else text
 
 
-def _json_object(text: str) -> object:
-    return json.loads(text)
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+
+
+def _logit_bias(text: str) -> object:
+    """Read a JSON object; its keys are strings, where ids are meant."""
+    given = _json(text)
+    if not isinstance(given, dict) or not all(key.isdecimal() for key in given):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no JSON object from token ids to numbers"
+        )
+    return {int(key): value for key, value in given.items()}
+
+
+def _structured_outputs(text: str) -> StructuredOutputsParams:
+    given = _json(text)
+    try:
+        return StructuredOutputsParams(**given)
+    except (ValueError, TypeError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _special(parse: Callable[[str], object], metavar: str) -> dict[str, Any]:
     return {"type": parse, "metavar": metavar}
 
 
+_METAVARS: Mapping[object, str] = {int: "N", float: "X", str: "TEXT"}
+
 _SPECIAL: Mapping[str, dict[str, Any]] = {
-    "stop": {"action": "append", "metavar": "TEXT"},
-    "stop_token_ids": {"type": int, "nargs": "+", "metavar": "ID"},
+    "logit_bias": _special(_logit_bias, "JSON"),
+    "structured_outputs": _special(_structured_outputs, "JSON"),
+    "max_tokens": _special(_limit, "N|none"),
     "max_model_len": _special(_length, "N|auto"),
     "compilation_cache_dir": _special(_cache_dir, "FOLDER|off"),
-    "override_generation_config": _special(_json_object, "JSON"),
 }

@@ -29,12 +29,20 @@ class TextStream(Protocol):
 class AnswerPrinter:
     """Writes deltas of several answers as blocks, in the order of the prompts."""
 
-    def __init__(self, titles: Sequence[str], stream: TextStream) -> None:
-        """Start with the first prompt; a lone prompt gets no title."""
-        self._titles = [] if len(titles) == 1 else list(titles)
+    def __init__(self, titles: Sequence[str], stream: TextStream, n: int = 1) -> None:
+        """Start with the first answer; a lone one gets no title.
+
+        Args:
+          titles: of the prompts.
+          stream: where the text goes.
+          n: answers to each prompt, which follow each other.
+        """
+        count = len(titles) * n
+        self._titles = [] if count == 1 else [t for t in titles for _ in range(n)]
         self._stream = stream
-        self._waiting: list[list[str]] = [[] for _ in titles]
-        self._endings: list[str | None] = [None for _ in titles]
+        self._n = n
+        self._waiting: list[list[str]] = [[] for _ in range(count)]
+        self._endings: list[str | None] = [None] * count
         self._current = 0
         self._write_title()
 
@@ -61,9 +69,12 @@ class AnswerPrinter:
             return
         if self._titles:
             gap = "\n" if self._current else ""
-            number = f"{self._current + 1} of {len(self._titles)}"
+            prompt, answer = divmod(self._current, self._n)
+            number = f"prompt {prompt + 1} of {len(self._titles) // self._n}"
+            if self._n > 1:
+                number += f", answer {answer + 1} of {self._n}"
             title = _shorten(self._titles[self._current])
-            self._write(f"{gap}--- prompt {number}: {title}\n")
+            self._write(f"{gap}--- {number}: {title}\n")
         self._write("".join(self._waiting[self._current]))
 
     def _write(self, text: str) -> None:
@@ -128,12 +139,21 @@ def format_logprobs(completion: CompletionOutput) -> str:
     if completion.logprobs is None:
         return ""
     pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-    lines = [
-        f"  {_entry(token_id, entry[token_id])}"
-        + "".join(f" | {_entry(i, e)}" for i, e in entry.items() if i != token_id)
-        for token_id, entry in pairs
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"  {_position(*pair)}\n" for pair in pairs)
+
+
+def format_prompt_logprobs(output: RequestOutput) -> str:
+    """Return the same for the tokens of the prompt, the first of which has none."""
+    if output.prompt_logprobs is None:
+        return ""
+    pairs = zip(output.prompt_token_ids, output.prompt_logprobs, strict=True)
+    lines = [_position(token, entry) for token, entry in pairs if entry is not None]
+    return "".join(f"  prompt {line}\n" for line in lines)
+
+
+def _position(token_id: int, entry: Mapping[int, Logprob]) -> str:
+    others = (f" | {_entry(i, e)}" for i, e in entry.items() if i != token_id)
+    return _entry(token_id, entry[token_id]) + "".join(others)
 
 
 def _entry(token_id: int, logprob: Logprob) -> str:

@@ -137,17 +137,21 @@ class InputProcessor:
         A word is banned as written and as it stands after a space.
         """
         found: dict[tuple[int, ...], None] = {}
-        tokenizer = self._tokenizer
-        words = () if tokenizer is None else params.bad_words
-        for word in words:
-            for text in (word, " " + word.lstrip()):
-                ids = tokenizer.encode(text, add_special_tokens=False)
-                if ids:
-                    found[tuple(ids)] = None
+        spellings = [
+            text for word in params.bad_words for text in (word, " " + word.lstrip())
+        ]
+        for text in spellings if self._tokenizer is not None else ():
+            ids = self._encode(text)
+            if ids:
+                found[tuple(ids)] = None
         return BadWordIds(
             tuple(ids[0] for ids in found if len(ids) == 1),
             tuple(ids for ids in found if len(ids) > 1),
         )
+
+    def _encode(self, text: str) -> list[int]:
+        assert self._tokenizer is not None
+        return self._tokenizer.encode(text, add_special_tokens=False)
 
     def _check_something_is_left(self, params: SamplingParams) -> None:
         """Refuse parameters that together forbid every id."""

@@ -1,3 +1,4 @@
+import io
 import pathlib
 import subprocess
 import sys
@@ -47,8 +48,9 @@ class FakeEngine:
 
     def _advance(self, key):
         text = self.answers[key].pop()
-        completion = CompletionOutput(0, text, [ord(text)])
         done = not self.answers[key]
+        reason = "stop" if done else None
+        completion = CompletionOutput(0, text, [ord(text)], finish_reason=reason)
         return RequestOutput(key, None, [1, 2], [completion], finished=done)
 
     @property
@@ -65,6 +67,12 @@ class FakeLLM:
 
     def get_default_sampling_params(self):
         return SamplingParams(temperature=0.5, top_k=7)
+
+    def stream_chat(self, messages, params):
+        self.llm_engine.params.append(params)
+        text = str([message["content"] for message in messages])
+        done = CompletionOutput(0, text, [1], finish_reason="stop")
+        yield RequestOutput("0", None, [1, 2], [done], finished=True)
 
 
 @pytest.fixture
@@ -87,18 +95,6 @@ def test_one_prompt(loaded, capsys):
     assert "1 request, 3 tokens in" in captured.err
     assert "num_steps 3, num_preemptions 0" in captured.err
     assert loaded[0].model == "m"
-
-
-def test_several_prompts_are_answered_in_order(loaded, capsys, tmp_path):
-    file = tmp_path / "prompts.txt"
-    file.write_text("de\n\nf\n", "utf-8")
-    arguments = ["generate", "--model", "m", "--prompt", "abc"]
-    assert cli.main([*arguments, "--prompts-file", str(file)]) == 0
-    assert capsys.readouterr().out == (
-        "--- prompt 1 of 3: 'abc'\ncba\n"
-        "\n--- prompt 2 of 3: 'de'\ned\n"
-        "\n--- prompt 3 of 3: 'f'\nf\n"
-    )
 
 
 def test_flags_are_laid_over_what_the_checkpoint_proposes(loaded):
@@ -130,6 +126,19 @@ def test_chat_applies_the_template(loaded, rendered):
     assert loaded[0].llm_engine.prompts == [[104, 105]]
 
 
+def test_a_conversation(loaded, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\nagain\n"))
+    arguments = ["chat", "--model", "m", "--system", "be kind", "--top-k", "3"]
+    assert cli.main([*arguments, "--block-size", "8"]) == 0
+    captured = capsys.readouterr()
+    first = ["be kind", "hi"]
+    assert captured.out == f"{first}\n{[*first, str(first), 'again']}\n"
+    assert captured.err == "> hi\n> again\n"
+    assert loaded[0].options == {"block_size": 8}
+    params = loaded[0].llm_engine.params[0]
+    assert (params.temperature, params.top_k, params.max_tokens) == (0.5, 3, None)
+
+
 def test_without_a_model_the_demo_checkpoint_is_written_and_named(loaded, capsys):
     assert cli.main(["generate", "--prompt", "a"]) == 0
     assert "not trained" in capsys.readouterr().err
@@ -142,7 +151,14 @@ def test_without_a_model_the_demo_checkpoint_is_written_and_named(loaded, capsys
         ("generate --model m", "no prompt"),
         ("generate --model m --prompt a --top-p 0", "top_p is 0"),
         ("generate --model m --prompt a --block-size 0", "block_size is 0"),
-        ("generate --model m --prompt a --n 2", "unrecognized arguments: --n 2"),
+        ("generate --model m --prompt a --best-of 2", "arguments: --best-of 2"),
+        ("generate --model m --prompt a --n 0", "n is 0"),
+        ("generate --model m --prompt a --logit-bias 3", "is no JSON object"),
+        ("chat --model nowhere", "model is 'nowhere'"),
+        ("chat --model m --n 2", "one answer at a time"),
+        ("chat --model m --top-p 0", "top_p is 0"),
+        ("chat --model m --skip-tokenizer-init", "needs a tokenizer"),
+        ("chat --model m --prompt a", "unrecognized arguments: --prompt a"),
         ("generate --model m --prompt a --max-tokens x", "--max-tokens"),
         ("generate --model m --prompt refuse", "allowed: another one"),
         ("generate --model m --prompt ok --prompt refuse", "allowed: another one"),
@@ -163,22 +179,6 @@ def test_bad_input_is_one_line_and_status_2(loaded, capsys, line, named):
     assert named in captured.err
     assert captured.err.startswith("jengine: error: ")
     assert captured.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("content", [b"\n \n", b"\xff\xfe"], ids=["empty", "not UTF-8"])
-def test_bad_prompts_file(loaded, capsys, tmp_path, content):
-    file = tmp_path / "prompts.txt"
-    file.write_bytes(content)
-    assert cli.main(["generate", "--model", "m", "--prompts-file", str(file)]) == 2
-    assert str(file) in capsys.readouterr().err
-    assert loaded == []
-
-
-def test_prompts_from_stdin(loaded, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", ["not used"])
-    monkeypatch.setattr("sys.stdin", type("In", (), {"read": lambda _: "ab\n"})())
-    assert cli.main(["generate", "--model", "m", "--prompts-file", "-"]) == 0
-    assert capsys.readouterr().out == "ba\n"
 
 
 def test_ctrl_c_gives_130_and_no_traceback(loaded, capsys):
@@ -212,9 +212,14 @@ def test_python_m_jengine_is_the_same_and_loads_no_jax():
     assert done.stdout == f"jengine {jengine.__version__}\nFalse\n"
 
 
-def run_command(*arguments):
-    command = [sys.executable, "-m", "jengine", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+def run_command(*arguments, typed=""):
+    return subprocess.run(
+        [sys.executable, "-m", "jengine", *arguments],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 @pytest.mark.slow
@@ -228,6 +233,26 @@ def test_demo_checkpoint_end_to_end():
     assert "not trained" in done.stderr
     assert "1 request, 8 tokens" in done.stderr
     assert "num_steps 8" in done.stderr
+
+
+@pytest.mark.slow
+def test_demo_checkpoint_in_a_conversation(small_options, capsys, monkeypatch):
+    cache = small_options["compilation_cache_dir"]
+    flags = ["--compilation-cache-dir", cache, "--max-num-seqs", "2"]
+    limits = ["--max-model-len", "64", "--max-num-batched-tokens", "64"]
+    lines = ["Hello", "And then?", "/reset", "Hello", "x" * 99, "/exit", "not read"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    sampling = ["--temperature", "0", "--max-tokens", "5"]
+    assert cli.main(["chat", *flags, *limits, *sampling]) == 0
+    captured = capsys.readouterr()
+    answers = captured.out.splitlines()
+    assert len(answers) == 3
+    assert {answer[:36] for answer in answers} == {
+        " In the morning the lighthouse keeper"[:36]
+    }
+    assert captured.err.count("error: the length of prompt is") == 1
+    assert captured.err.count("(cut off") == 3
+    assert "not read" not in captured.err
 
 
 @pytest.mark.slow

@@ -13,12 +13,13 @@ from jengine.cli_options import (
 )
 from jengine.config import EngineConfig
 from jengine.sampling_params import SamplingParams
+from jengine.structured_outputs import StructuredOutputsParams
 
 
 @pytest.fixture
 def parser():
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_sampling_flags(parser)
+    add_sampling_flags(parser, max_tokens="9")
     add_engine_flags(parser)
     return parser
 
@@ -38,6 +39,24 @@ SAMPLING_CASES = [
     ("--stop-token-ids 3 4", {"stop_token_ids": [3, 4]}),
     ("--min-tokens 2 --ignore-eos", {"min_tokens": 2, "ignore_eos": True}),
     ("--logprobs 3", {"logprobs": 3}),
+    ("--max-tokens none", {"max_tokens": None}),
+    ("--n 3", {"n": 3}),
+    (
+        "--presence-penalty 1 --frequency-penalty -1 --repetition-penalty 1.5",
+        {
+            "presence_penalty": 1.0,
+            "frequency_penalty": -1.0,
+            "repetition_penalty": 1.5,
+        },
+    ),
+    ('--logit-bias {"5":-100,"7":2.5}', {"logit_bias": {5: -100, 7: 2.5}}),
+    ("--allowed-token-ids 1 2", {"allowed_token_ids": [1, 2]}),
+    ("--bad-words a --bad-words b", {"bad_words": ["a", "b"]}),
+    (
+        '--structured-outputs {"choice":["a","b"]}',
+        {"structured_outputs": StructuredOutputsParams(choice=["a", "b"])},
+    ),
+    ("--no-detokenize", {"detokenize": False}),
 ]
 ENGINE_CASES = [
     ("--dtype float32", {"dtype": "float32"}),
@@ -81,12 +100,36 @@ def test_both_seeds_can_be_given(parser):
     assert (take_sampling(flags), take_engine(flags)) == ({"seed": 1}, {"seed": 2})
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("--logit-bias [3]", "is no JSON object from token ids to numbers"),
+        ('--logit-bias {"a":3}', "is no JSON object from token ids to numbers"),
+        ("--logit-bias {", "is no JSON"),
+        ("--structured-outputs {}", "allowed: exactly one of"),
+        ("--structured-outputs 3", "must be a mapping"),
+        ('--structured-outputs {"chioce":["a"]}', "chioce"),
+        ("--override-generation-config x", "is no JSON"),
+    ],
+)
+def test_values_that_cannot_be_read(parser, capsys, line, named):
+    with pytest.raises(SystemExit):
+        parser.parse_args(line.split())
+    assert named in capsys.readouterr().err
+
+
 def test_every_field_has_a_flag_with_help(parser):
     names = {field.name for field in dataclasses.fields(EngineConfig)} - {"model"}
     assert names == set(ENGINE_FIELDS)
+    names = {field.name for field in dataclasses.fields(SamplingParams)}
+    left_out = {"output_kind", "flat_logprobs", "guided_decoding"}
+    assert names - left_out == set(SAMPLING_FIELDS)
     helps = {action.dest: action.help for action in parser._actions}
     for name in SAMPLING_FIELDS:
-        assert len(helps[f"SamplingParams.{name}"]) > 10
+        words = helps[f"SamplingParams.{name}"]
+        assert len(words) > 10
+        others = [f" {other}: " for other in SAMPLING_FIELDS]
+        assert not any(o in words for o in others), "swallowed the next field"
     for name in ENGINE_FIELDS:
         words = helps[f"EngineConfig.{name}"]
         assert len(words) > 10
