@@ -94,7 +94,9 @@ class ProgramStore:
         """
         todo = [key for key in keys if key not in self._compiled]
         with concurrent.futures.ThreadPoolExecutor(_COMPILE_THREADS) as pool:
-            waiting = {pool.submit(lower(self._shapes, key).compile): key for key in todo}
+            waiting = {
+                pool.submit(lower(self._shapes, key).compile): key for key in todo
+            }
             for done in concurrent.futures.as_completed(waiting):
                 key = waiting[done]
                 self._compiled[key] = done.result()
