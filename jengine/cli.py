@@ -1,8 +1,9 @@
-"""The command `jengine`: `jengine generate`, `jengine chat` and `--version`.
+"""The command `jengine`: `generate`, `chat`, `compile` (for a card) and `--version`.
 
-Answers go to stdout, everything else to stderr. It exits with 2 and one line for input
-that is refused, with 130 after Ctrl-C. It uses the public interface of the library
-only, and is the one place that may read environment variables; so far it needs none.
+Answers and tables go to stdout, everything else to stderr. It exits with 2 and one
+line for input that is refused, with 130 after Ctrl-C. It uses the public interface of
+the library only, and is the one place that may read environment variables: it hands
+them to the process that compiles.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 
 import jengine
 from jengine.cli_chat import ChatSession, read_lines
+from jengine.cli_compile import add_compile_command, run_compile
 from jengine.cli_generate import (
     BadInputError,
     add_prompt_flags,
@@ -47,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack characters
     try:
-        flags = _make_parser().parse_args(arguments)
-        return flags.run(flags)
+        return _run(_make_parser().parse_args(arguments))
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted\n")
         return EXIT_INTERRUPTED
@@ -87,7 +88,6 @@ def _make_parser() -> argparse.ArgumentParser:
         description="Continue prompts with a model; text goes to stdout as it grows.",
         allow_abbrev=False,
     )
-    generate.set_defaults(run=_generate)
     add_prompt_flags(_add_model_flag(generate))
     add_sampling_flags(generate, max_tokens=str(DEFAULT_MAX_TOKENS))
     add_engine_flags(generate)
@@ -98,11 +98,11 @@ def _make_parser() -> argparse.ArgumentParser:
         " typed besides messages.",
         allow_abbrev=False,
     )
-    chat.set_defaults(run=_chat)
     group = _add_model_flag(chat)
     group.add_argument("--system", metavar="TEXT", help="what the model is told first")
     add_sampling_flags(chat, max_tokens="as many as fit")
     add_engine_flags(chat)
+    add_compile_command(commands)
     return parser
 
 
@@ -114,6 +114,12 @@ def _add_model_flag(parser: argparse.ArgumentParser) -> Any:
         " a tiny demo checkpoint, which is not trained, is written and used",
     )
     return group
+
+
+def _run(flags: argparse.Namespace) -> int:
+    if flags.command == "compile":
+        return run_compile(flags, os.environ)
+    return _chat(flags) if flags.command == "chat" else _generate(flags)
 
 
 def _generate(flags: argparse.Namespace) -> int:

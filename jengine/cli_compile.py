@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jengine.aot.model_config import find_model_config
 from jengine.aot.report import Report, make_report
 from jengine.aot.request import DEFAULT_CONTEXT, DEFAULT_LAYERS, SurveyRequest
 from jengine.aot.supervisor import Findings, run_survey
@@ -96,6 +95,8 @@ def make_request(flags: argparse.Namespace) -> SurveyRequest:
     Raises:
       JengineError: an unknown card, a bad option, or no such model.
     """
+    from jengine.aot.model_config import find_model_config
+
     options = take_engine(flags)
     target = find_target(flags.target)
     EngineConfig.from_options(flags.model, options)

@@ -67,7 +67,7 @@ class Compiler:
                 begun = time.perf_counter()
                 try:
                     lowered = self._lower(job)
-                except Exception as error:  # noqa: BLE001 - this program's, not all's
+                except Exception as error:  # this program's, not all's
                     done(job, explain(error))
                     continue
                 spent = time.perf_counter() - begun

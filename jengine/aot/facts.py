@@ -71,8 +71,9 @@ class ProgramFacts:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "ProgramFacts":
         """Read what `to_dict` returned."""
-        kernels = tuple(KernelFacts(**kernel) for kernel in fields["kernels"])
-        return cls(**dict(fields) | {"kernels": kernels})
+        values: dict[str, Any] = dict(fields)
+        values["kernels"] = tuple(KernelFacts(**kernel) for kernel in values["kernels"])
+        return cls(**values)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ _KERNEL = re.compile(
     r'custom_call_target="__gpu\$xla\.gpu\.triton".*[ {]name = "([^"]+)"'
 )
 _COLLECTIVE = re.compile(
-    r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+    r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
 )
 
 

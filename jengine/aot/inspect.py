@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jengine.aot.facts import KernelFacts, ProgramFacts
 from jengine.aot.hlo import count_collectives, count_copies, pallas_kernels
-from jengine.aot.ptx import assemble, count_instructions, entry_names
+from jengine.aot.ptx import Resources, assemble, count_instructions, entry_names
 from jengine.aot.thunks import Launch, launches_per_layer, parse_launches
 
 _CALL = re.compile(r'custom_call_target="__gpu\$xla\.gpu\.triton".*')
@@ -34,13 +34,15 @@ class KernelBook:
     """Facts of Pallas kernels by their code: equal kernels are assembled once.
 
     XLA's kernel cache leaves out the text of what it has seen before, so that a
-    later program's kernels are looked up here.
+    later program's kernels are looked up here. Kernels of programs that differ in
+    size only may come out as the same text, which is looked up too.
     """
 
     def __init__(self, ptxas: str) -> None:
         """Start empty; `ptxas` is the path of the assembler."""
         self._ptxas = ptxas
         self._known: dict[str, KernelFacts] = {}
+        self._assembled: dict[str, Resources] = {}
         self._lock = threading.Lock()
 
     def look_up(
@@ -72,13 +74,18 @@ class KernelBook:
         return tuple(found)
 
     def _read(self, name: str, path: Path, dynamic_bytes: int) -> KernelFacts:
-        resources = assemble(path, self._ptxas)[name]
+        text = path.read_text()
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        resources = self._assembled.get(digest)
+        if resources is None:
+            resources = assemble(path, self._ptxas)[name]
+            self._assembled[digest] = resources
         return KernelFacts(
             name=name,
             registers=resources.registers,
             spill_bytes=resources.spill_bytes,
             shared_bytes=resources.shared_bytes + dynamic_bytes,
-            instructions=count_instructions(path.read_text()),
+            instructions=count_instructions(text),
         )
 
 

@@ -96,18 +96,11 @@ def jobs(survey: Survey) -> list[Job]:
 
 def _proofs(survey: Survey) -> list[int]:
     """Return the numbers of the largest greedy decode and the largest mixed step."""
-    decodes = [key for key in survey.keys if _is_plain(key)]
-    mixed = [key for key in survey.keys if program_kind(key) == "mixed"]
-    largest = [max(keys, key=_size) for keys in (decodes, mixed) if keys]
+    plain: list[Any] = [key for key in survey.keys if _features(key) == 0]
+    decodes = [key for key in plain if isinstance(key, DecodeKey)]
+    mixed = [key for key in plain if isinstance(key, ForwardKey)]
+    largest = [max(keys, key=lambda k: k.bucket) for keys in (decodes, mixed)]
     return [survey.keys.index(key) for key in largest]
-
-
-def _is_plain(key: ProgramKey) -> bool:
-    return isinstance(key, DecodeKey) and not key.mode.random
-
-
-def _size(key: DecodeKey | ForwardKey) -> tuple[int, ...]:
-    return tuple(key.bucket)
 
 
 def _features(key: ProgramKey) -> int:

@@ -71,7 +71,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        survey = {k: v for k, v in self.survey.items() if k not in ("programs", "layer")}
+        survey = {
+            k: v for k, v in self.survey.items() if k not in ("programs", "layer")
+        }
         return survey | {
             "needed_bytes": self.needed_bytes,
             "fits": self.fits,
@@ -93,12 +95,14 @@ def make_report(findings: Findings) -> Report:
     survey = findings.survey
     layer = LayerCost(**survey["layer"])
     layers = survey["num_layers"]
-    scaled = {
-        job: scale(facts, layers, layer) for job, facts in findings.facts.items()
-    }
+    scaled = {job: scale(facts, layers, layer) for job, facts in findings.facts.items()}
     names = [program["name"] for program in survey["programs"]]
     proofs = tuple(
-        Proof(name=names[job.number], found=facts, concluded=scaled[Job(job.number, False)])
+        Proof(
+            name=names[job.number],
+            found=facts,
+            concluded=scaled[Job(job.number, False)],
+        )
         for job, facts in findings.facts.items()
         if job.full and Job(job.number, False) in scaled
     )

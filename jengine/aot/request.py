@@ -5,7 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-DEFAULT_LAYERS = 2
+# The first layer has the step's preparation mixed in, the last the final norm.
+DEFAULT_LAYERS = 3
 DEFAULT_CONTEXT = 4096
 
 

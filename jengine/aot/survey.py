@@ -92,9 +92,7 @@ def plan_survey(request: SurveyRequest) -> Survey:
     block = block_bytes(model, resolved.block_size, resolved.dtype)
     block //= request.tensor_parallel_size
     num_blocks = _num_blocks(resolved, target, weights, block)
-    max_model_len = min(
-        resolved.max_model_len, (num_blocks - 1) * resolved.block_size
-    )
+    max_model_len = min(resolved.max_model_len, (num_blocks - 1) * resolved.block_size)
     buckets = make_buckets(
         max_num_seqs=resolved.max_num_seqs,
         token_budget=resolved.max_num_batched_tokens,
@@ -242,4 +240,3 @@ def device_shape(survey: Survey) -> tuple[int, ...]:
     heads = survey.model.num_kv_heads // survey.request.tensor_parallel_size
     block_size = survey.resolved.block_size
     return (survey.num_blocks, heads, block_size, survey.model.head_dim)
-

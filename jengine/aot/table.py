@@ -1,4 +1,4 @@
-"""A report as text: a table, one row a program, and a summary. Standard library only."""
+"""A report as text: a table, one row a program, and a summary."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -77,7 +77,8 @@ def format_summary(report: Report) -> str:
         f"{survey['context_of_all_rows']:,} each",
         f"programs: {len(report.programs)}, {seconds:.0f} s of compiling in all",
         "roofline: weights once, KV at that context, no activations, no collectives; "
-        f"{survey['memory_bandwidth'] / 1e12:g} TB/s, {survey['bf16_tflops']:g} TFLOP/s",
+        f"{survey['memory_bandwidth'] / 1e12:g} TB/s, "
+        f"{survey['bf16_tflops']:g} TFLOP/s",
     ]
     lines += [_proof_line(proof) for proof in report.proofs]
     lines += [f"{p['name']}: {p['error']}" for p in report.failures]
@@ -137,7 +138,9 @@ def _joined(numbers: Any) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first = cells[0].ljust(widths[0])
-    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=False)]
+    rest = [
+        cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=False)
+    ]
     return "  ".join([first, *rest]).rstrip()
 
 

@@ -149,5 +149,5 @@ def _proto_value(value: object) -> str:
 
 @functools.cache
 def _data() -> dict[str, Any]:
-    text = importlib.resources.files(__package__).joinpath("targets.json").read_text()
+    text = importlib.resources.files("jengine.aot").joinpath("targets.json").read_text()
     return json.loads(text)

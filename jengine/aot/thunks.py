@@ -47,7 +47,8 @@ def launches_per_layer(launches: Sequence[Launch], num_layers: int) -> int | Non
     """Return how many launches one layer takes.
 
     What a layer launches recurs in each: names that occur as often as there are
-    layers, at even distances. The distance that most of them have is the answer.
+    layers. The distance between the last two is the answer that most of them give;
+    among the first, launches that prepare the step may be mixed in.
 
     Returns:
       None where nothing recurs so, as in a program without layers.
@@ -57,12 +58,10 @@ def launches_per_layer(launches: Sequence[Launch], num_layers: int) -> int | Non
     places: dict[str, list[int]] = collections.defaultdict(list)
     for place, launch in enumerate(launches):
         places[launch.name].append(place)
-    votes: collections.Counter[int] = collections.Counter()
-    for found in places.values():
-        gaps = {b - a for a, b in zip(found, found[1:], strict=False)}
-        if len(found) == num_layers and len(gaps) == 1:
-            votes[gaps.pop()] += 1
-    return votes.most_common(1)[0][0] if votes else None
+    votes = collections.Counter(
+        found[-1] - found[-2] for found in places.values() if len(found) == num_layers
+    )
+    return min(votes, key=lambda gap: (-votes[gap], gap), default=None)
 
 
 def _is_launch(kind: str) -> bool:

@@ -53,8 +53,10 @@ def find_ptxas() -> str:
 def explain(error: Exception) -> str:
     """Return one line that says what a failed compilation lacked or refused."""
     text = " ".join(str(error).split())
-    if "libdevice" in text or "ptxas" in text and "not found" in text.lower():
-        return f"NVIDIA's compiler files were not found: {HOW_TO_INSTALL} ({text[:200]})"
+    if "libdevice" in text or ("ptxas" in text and "not found" in text.lower()):
+        return (
+            f"NVIDIA's compiler files were not found: {HOW_TO_INSTALL} ({text[:200]})"
+        )
     return text[:500] or type(error).__name__
 
 

@@ -73,15 +73,13 @@ def make_write(shape: WriteShape) -> WriteArrays:
 def expected_write(arrays: WriteArrays) -> tuple[np.ndarray, np.ndarray]:
     """Return keys and values after the write."""
     num_blocks, _, block_size, _ = arrays.keys.shape
-    caches = arrays.keys.copy(), arrays.values.copy()
+    keys, values = arrays.keys.copy(), arrays.values.copy()
     for token, slot in enumerate(arrays.slots):
         if slot < num_blocks * block_size:
-            at = (slot // block_size, slice(None), slot % block_size)
-            caches[0][at], caches[1][at] = (
-                arrays.new_keys[token],
-                arrays.new_values[token],
-            )
-    return caches
+            block, offset = divmod(slot, block_size)
+            keys[block, :, offset] = arrays.new_keys[token]
+            values[block, :, offset] = arrays.new_values[token]
+    return keys, values
 
 
 def check_write(shape: WriteShape, *, interpret: bool) -> Mapping[str, Any]:

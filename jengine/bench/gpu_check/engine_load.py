@@ -78,13 +78,17 @@ class RunnerProbe:
         self.host_s.clear()
         self.wait_s.clear()
 
-    def dispatch(self, plan: StepPlan) -> Any:
+    def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> Any:
         """Start a step."""
         start = self._clock()
-        self._last_handle = self.runner.dispatch(plan)
+        self._last_handle = self.runner.dispatch(plan, awaits_masks=awaits_masks)
         self.host_s.append(self._clock() - start)
         self.last_plan = plan
         return self._last_handle
+
+    def draw(self, handle: Any, constraints: Sequence[Any]) -> Any:
+        """Draw the tokens of a step that waits for masks."""
+        return self.runner.draw(handle, constraints)
 
     def collect(self, handle: Any) -> StepResult:
         """Wait for a step's result."""

@@ -197,16 +197,19 @@ def test_steps_of_single_rows_lower(shape):
     assert launches(text) == expected_launches(tiling, shape, single=True)
 
 
-@pytest.mark.skipif(not CAN_CHOOSE, reason="jax 0.10 lowers for sm_90 alone")
 def test_e4m3_is_refused_by_name_on_ampere():
     with pytest.raises(ValueError, match="float8_e4m3fn needs sm_89"):
         lower_step("sm_80", SHAPES[0], DTYPES["e4m3"], single=True)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_writes_lower_to_one_launch(shape):
+@pytest.mark.parametrize(
+    ("shape", "cache_dtype"),
+    [*itertools.product(SHAPES, ["bfloat16"]), (SHAPES[0], "float8_e4m3fn")],
+    ids=str,
+)
+def test_writes_lower_to_one_launch(shape, cache_dtype):
     _, kv_heads, head_dim, block_size = shape
-    cache = array(NUM_BLOCKS, kv_heads, block_size, head_dim, dtype="bfloat16")
+    cache = array(NUM_BLOCKS, kv_heads, block_size, head_dim, dtype=cache_dtype)
     new = array(NUM_TOKENS, kv_heads, head_dim, dtype="bfloat16")
     text = lower(
         "sm_90",

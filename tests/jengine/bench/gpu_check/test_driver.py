@@ -45,9 +45,10 @@ PARTS = {
     "hanging": """
         import subprocess
 
-        def run(recorder):
-            recorder.measure("a", dict)
-            recorder.measure("b", lambda: subprocess.run(["sleep", "3600"]))
+        def run(recorder):  # on a busy machine its time may be over at once
+            hang = lambda: subprocess.run(["sleep", "3600"])
+            recorder.measure("a", dict, least_s=-1000.0)
+            recorder.measure("b", hang, least_s=-1000.0)
     """,
     "flagged": """
         import os

@@ -13,7 +13,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 TIMING = {"seconds", "fastest_s", "slowest_s", "samples", "calls_per_sample"}
 # What records of a part have at least; those of several kinds have what they share.
 FIELDS = {
-    "kernel": {"relative_error", "largest_error", "tolerance", "compile_s"},
+    "kernel": {"summary"},
     "parity": {"summary"},
     "bandwidth": TIMING,
     "transformers": {*TIMING, "tokens_per_s", "torch"},
@@ -63,6 +63,18 @@ def test_every_record_has_its_fields(found):
             wanted = {"reason"}
         for case in part["cases"]:
             assert wanted <= case.keys(), (part["name"], case["case"])
+
+
+@pytest.mark.slow
+def test_the_kernel_is_compared_in_numbers(found):
+    report, _ = found
+    (kernel,) = (part for part in report["parts"] if part["name"] == "kernel")
+    for case in kernel["cases"]:
+        if case["case"].startswith("write"):
+            assert case["slots_wrong"] == 0
+        else:
+            assert 0 < case["relative_error"] < case["tolerance"]
+            assert case["compile_s"] > 0
 
 
 @pytest.mark.slow

@@ -1,12 +1,17 @@
+import jax.numpy as jnp
 import pytest
 
+from jengine.bench.gpu_check.attention_chain import ChainArrays
+from jengine.bench.gpu_check.compile_ahead import CompileAhead
 from jengine.bench.gpu_check.parts.tuning import (
     FULL,
     SMOKE,
     best_of,
     entry_text,
     tiling_of,
+    time_tile,
 )
+from jengine.bench.gpu_check.recorder import SkipCaseError
 from jengine.bench.gpu_check.target import find_target
 from kernels_pallas.paged_attention import Tile
 from kernels_pallas.paged_attention.tuning_table import Entry
@@ -70,3 +75,12 @@ def test_splits_are_compared_with_those_of_the_table():
     assert usual.decode.num_splits == 1  # what varies is not what the table says
     assert fields["usual"] > 1
     assert f"use {fields['usual']}" in fields["summary"]
+
+
+def test_a_tile_that_does_not_compile_is_left_out():
+    def refuse():
+        raise RuntimeError("requested 240000 bytes of shared memory, available 232448")
+
+    programs = CompileAhead({"x": refuse}, threads=1)
+    with pytest.raises(SkipCaseError, match="does not compile: requested 240000"):
+        time_tile(PREFILL, programs, "x", jnp.zeros(1), ChainArrays(*[None] * 5))
