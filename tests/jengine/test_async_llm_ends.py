@@ -95,23 +95,38 @@ def test_a_reader_who_leaves_ends_the_request(
     asyncio.run(main())
 
 
-def test_a_reader_who_is_cancelled_before_the_request_is_added(serve, make_engine):
-    gate_keeper = threading.Event()
-    llm = serve()
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_reader_who_is_cancelled_while_the_request_is_added(
+    serve, make_engine, make_gate, is_begun
+):
+    engine = make_engine()
+    gate, begun, go_on = make_gate(engine), threading.Event(), threading.Event()
+    add_request = engine.add_request
+
+    def wait_and_add(*arguments, **options):
+        begun.set()
+        assert go_on.wait(LONG)
+        add_request(*arguments, **options)
+
+    engine.add_request = wait_and_add
+    llm = serve(engine)
 
     async def main():
-        llm._thread.call(lambda _: gate_keeper.wait(LONG))
-        tasks = [
-            asyncio.create_task(collect(llm.generate([i], greedy()))) for i in range(3)
-        ]
+        if not is_begun:
+            llm._thread.call(lambda _: go_on.wait(LONG))
+        task = asyncio.create_task(collect(llm.generate([1], greedy(), "a")))
         await asyncio.sleep(0)
-        tasks[1].cancel()
-        await asyncio.sleep(0)
-        gate_keeper.set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(results[1], asyncio.CancelledError)
-        assert [results[i][-1].finished for i in (0, 2)] == [True, True]
+        if is_begun:
+            await asyncio.to_thread(begun.wait, LONG)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as kept:
+            await task
+        go_on.set()
         assert await is_idle(llm)
+        assert begun.is_set() is is_begun
+        await gate.open(llm)
+        assert (await collect(llm.generate([1], greedy(), "a")))[-1].finished
+        assert kept.value is not None  # its traceback holds on to much
 
     asyncio.run(main())
 
@@ -134,8 +149,9 @@ def test_an_added_request_lives_as_long_as_its_stream(
         assert (await llm.get_stats()).num_running == 1
         if how == "close":
             stream.close()
-        del stream, reading
-        gc.collect()
+        else:
+            del stream, reading
+            gc.collect()
         assert (await llm.get_stats()).num_running == 0
 
     asyncio.run(main())

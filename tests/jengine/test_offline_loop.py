@@ -340,6 +340,19 @@ def test_ids_that_are_taken_are_passed_over(make_engine):
     assert engine.get_num_unfinished_requests() == 1
 
 
+@pytest.mark.parametrize("how", ["finished", "dropped"])
+def test_the_id_of_a_stream_that_ended_is_free_for_others(make_engine, how):
+    engine = make_engine()
+    loop = OfflineLoop(engine)
+    stream = loop.stream(ask([1], 3))
+    request_id = stream.request_id
+    next(stream) if how == "dropped" else list(stream)
+    del stream
+    engine.add_request(request_id, [1], ask([1]).params)
+    loop.run([], ignore)
+    assert engine.has_request(request_id)
+
+
 def test_what_is_left_at_the_end_of_the_program_is_quiet():
     code = """
 from jengine.core.scheduler import Scheduler
