@@ -21,13 +21,14 @@ from jengine.runner.load import LoadedModel
 from jengine.runner.mirror import FILTERED, LOGPROBS, RANDOM, SeatMirror
 from jengine.runner.pack import pack_mask, pack_step
 from jengine.runner.pallas_attention import HeadShape
-from jengine.runner.programs import (
+from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
-    ProgramStore,
     SampleKey,
+    all_keys,
 )
+from jengine.runner.programs import ProgramStore
 from jengine.runner.sample import SampleMode
 from jengine.runner.step import StepContext
 from models.registry import head_weight
@@ -151,18 +152,7 @@ class ModelRunner:
 
     def program_keys(self) -> list[ProgramKey]:
         """All programs, those for plain decoding first."""
-        steps = self.buckets.steps()
-        plain = (SampleMode(), SampleMode(random=True))
-        singles = [bucket for bucket in steps if bucket.single_token_rows]
-        return [
-            *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
-            *(ForwardKey(bucket) for bucket in steps),
-            *(
-                SampleKey(rows, mode)
-                for rows in self.buckets.rows
-                for mode in self._modes()
-            ),
-        ]
+        return all_keys(self.buckets, self._max_logprobs)
 
     def dispatch(self, plan: StepPlan) -> StepHandle:
         """Start a step; returns before the device has done it.
@@ -212,15 +202,6 @@ class ModelRunner:
         return SeatMirror(
             max_num_seqs=self.limits.max_num_seqs, max_blocks=self._max_blocks
         )
-
-    def _modes(self) -> list[SampleMode]:
-        draws = [(False, False), (True, False), (True, True)]
-        return [
-            SampleMode(random, filtered, masked, num_logprobs)
-            for random, filtered in draws
-            for masked in (False, True)
-            for num_logprobs in (None, self._max_logprobs)
-        ]
 
     def _sampling_mode(
         self, seats: np.ndarray, packed: np.ndarray
