@@ -166,7 +166,7 @@ class LLMEngine:
             priority=priority,
             cache_salt=prompt.cache_salt,
         )
-        self._is_changing = True
+        self._begin_change()
         self._outputs.add(request, prompt.text, params)
         self._scheduler.add(request)
         self._is_changing = False
@@ -175,7 +175,7 @@ class LLMEngine:
         """End requests and free their blocks; ids that are not live are ignored."""
         self._recover_if_broken()
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
-        self._is_changing = True
+        self._begin_change()
         self._scheduler.finish(ids, FinishReason.ABORT)
         for request_id in ids:
             self._outputs.discard(request_id)
@@ -190,8 +190,7 @@ class LLMEngine:
           read a step later.
         """
         self._recover_if_broken()
-        self._outputs.commit()
-        self._is_changing = True
+        self._begin_change()
         delivered = [*self._undelivered, *self._step()]
         # In one line, for an interrupt must not come in between.
         self._undelivered, self._is_changing = [], False
@@ -204,7 +203,7 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any request runs."""
         self._recover_if_broken()
-        self._is_changing = True
+        self._begin_change()
         done = self._scheduler.reset_prefix_cache()
         self._is_changing = False
         return done
@@ -232,6 +231,11 @@ class LLMEngine:
         if not scheduler.num_unfinished:
             self._in_flight = None  # it holds but a token too many of each request
         return processed.outputs
+
+    def _begin_change(self) -> None:
+        """Note that what follows may break off; what came before was delivered."""
+        self._outputs.commit()
+        self._is_changing = True
 
     def _recover_if_broken(self) -> None:
         """Make an engine whose last change broke off usable again.
