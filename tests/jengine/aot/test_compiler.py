@@ -60,6 +60,7 @@ def test_programs_are_compiled_and_looked_at(request_of, tmp_path):
     assert (decode.layers, sample.layers) == (3, 0)
     assert decode.kv_copies == 0
     assert decode.aliased_bytes == 3 * 2 * 200 * 2 * 16 * 64 * 2 + 2 * 4
+    assert decode.launches_per_layer is not None
     assert decode.launches > 3 * decode.launches_per_layer > 3
     assert "paged_attention_decode" in [kernel.name for kernel in decode.kernels]
     assert all(kernel.registers > 0 for kernel in decode.kernels)
