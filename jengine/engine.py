@@ -203,7 +203,7 @@ class LLMEngine:
             )
             for index, one in enumerate(ids)
         ]
-        self._is_changing = True
+        self._begin_change()
         self._outputs.add(request_id, requests, prompt.text, params)
         if grammar is None or grammar.done():
             self._start(requests, params, grammar and grammar.result())
@@ -218,9 +218,8 @@ class LLMEngine:
           The last outputs of those that were live.
         """
         self._recover_if_broken()
-        self._outputs.commit()  # what was handed out is not given again
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
-        self._is_changing = True
+        self._begin_change()
         for request_id in ids:
             members = self._outputs.request_ids(request_id)
             self._scheduler.finish(members, FinishReason.ABORT)
@@ -247,8 +246,7 @@ class LLMEngine:
     def advance(self) -> None:
         """Run one step and keep its outputs, for `take` or the next `step`."""
         self._recover_if_broken()
-        self._outputs.commit()
-        self._is_changing = True
+        self._begin_change()
         kept = [*self._undelivered, *self._step()]
         # In one line, for an interrupt must not come in between.
         self._undelivered, self._is_changing = kept, False
@@ -262,7 +260,7 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks; refused (False) while any request runs."""
         self._recover_if_broken()
-        self._is_changing = True
+        self._begin_change()
         done = self._scheduler.reset_prefix_cache()
         self._is_changing = False
         return done
@@ -356,6 +354,11 @@ class LLMEngine:
             request.finish(FinishReason.ERROR, None)
         events = [TokenEvent(request, (), None) for request in requests]
         return self._outputs.process(events).outputs
+
+    def _begin_change(self) -> None:
+        """Note that what follows may break off; what came before was delivered."""
+        self._outputs.commit()
+        self._is_changing = True
 
     def _recover_if_broken(self) -> None:
         """Make an engine whose last change broke off usable again.

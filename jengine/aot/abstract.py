@@ -50,7 +50,9 @@ def compiling_for(mesh: jax.sharding.Mesh) -> Iterator[None]:
 
 
 def program_shapes(
-    survey: Survey, model: ModelConfig, mesh: jax.sharding.Mesh
+    survey: Survey,
+    model: ModelConfig,
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
 ) -> ProgramShapes:
     """Return what all programs take.
 

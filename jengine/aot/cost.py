@@ -73,7 +73,7 @@ class Work(NamedTuple):
     bytes_moved: int
     flops: int
 
-    def seconds(self, bandwidth: float, flops_per_s: float) -> float:
+    def seconds(self, bandwidth: int | float, flops_per_s: int | float) -> float:
         """Return the least time that it can take."""
         return max(self.bytes_moved / bandwidth, self.flops / flops_per_s)
 

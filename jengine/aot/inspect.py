@@ -59,7 +59,10 @@ class KernelBook:
           None where a kernel is neither known nor in the dump.
         """
         written = _entries(dump)
-        shared = {launch.name: launch.shared_bytes for launch in launches}
+        shared: dict[str, int] = {}
+        for launch in launches:
+            most = max(launch.shared_bytes, shared.get(launch.name, 0))
+            shared[launch.name] = most
         found = []
         for name, identity in code.items():
             with self._lock:

@@ -4,13 +4,14 @@ XLA aborts its process on some programs. What was under way then is compiled aga
 each alone in a worker of its own, so that only the guilty ones are given up.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from jengine.aot.facts import ProgramFacts
@@ -71,7 +72,7 @@ def run_survey(
     findings = Findings()
     start = _Starter(command, environment)
     log = _work(start, request, findings, progress)
-    while findings.missing:
+    while findings.missing or not findings.jobs:
         suspects, findings.under_way = findings.under_way, []
         if not suspects:  # it crashed between programs, or before all of them
             raise SurveyError(f"the compiler's process crashed: {log}")
@@ -93,7 +94,7 @@ class _Starter:
     command: Sequence[str]
     environment: Mapping[str, str]
 
-    def lines(self, request: SurveyRequest, log: Any) -> Iterator[str]:
+    def lines(self, request: SurveyRequest, log: Any) -> Generator[str, None, None]:
         """Yield what a worker writes; its log goes to a file."""
         with subprocess.Popen(
             self.command,
@@ -106,8 +107,9 @@ class _Starter:
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                process.stdin.write(request.to_json() + "\n")
-                process.stdin.close()
+                with contextlib.suppress(BrokenPipeError):  # its log says why
+                    process.stdin.write(request.to_json() + "\n")
+                    process.stdin.close()
                 yield from process.stdout
             finally:
                 process.kill()  # it may have been left before its end
@@ -127,8 +129,9 @@ def _work(
 ) -> str:
     """Run one worker to its end and return the last words of its log."""
     with tempfile.TemporaryFile(mode="w+", errors="replace") as log:
-        for line in start.lines(request, log):
-            _take(json.loads(line), findings, progress)
+        with contextlib.closing(start.lines(request, log)) as lines:
+            for line in lines:
+                _take(json.loads(line), findings, progress)
         log.seek(0)
         return " ".join(log.read()[-_LAST_WORDS:].split()) or "it left no message"
 

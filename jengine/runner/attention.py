@@ -1,6 +1,7 @@
 """Attention backends: each owns the cache's layout, the write and the attention."""
 
 import dataclasses
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -10,6 +11,19 @@ from kernels_pallas.paged_attention import paged_attention, write_kv
 from models.inputs import StepInputs
 from models.kv_cache import LayerCache
 from models.layers.attention_backend import Attend
+
+
+@runtime_checkable
+class AttentionBackend(Attend, Protocol):
+    """What runs a model's attention, and prepares each step for it."""
+
+    def prepare(self, inputs: StepInputs) -> Any:
+        """Return what depends on the step alone, a pytree or None.
+
+        Called once a step, before the layers, which find the result in
+        `inputs.attention_metadata`.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +61,9 @@ class XlaAttend:
         return out, LayerCache(*written)
 
 
-def attention_backend(name: str, heads: HeadShape, target: GpuTarget | None) -> Attend:
+def attention_backend(
+    name: str, heads: HeadShape, target: GpuTarget | None
+) -> AttentionBackend:
     """Return the backend of this name.
 
     Args:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import jax
-import platformdirs
 
 from jengine.runner.device import Device
 
@@ -29,7 +28,7 @@ def enable_compilation_cache(
     """
     if folder is False or _is_set():
         return
-    base = Path(folder) if folder else platformdirs.user_cache_path("jengine") / "xla"
+    base = Path(folder) if folder else _user_folder()
     kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
     path = base / f"jax-{jax.__version__}-{kind}"
     try:
@@ -42,6 +41,13 @@ def enable_compilation_cache(
     # Small programs are many: leaving them out would compile them at each start.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def _user_folder() -> Path:
+    # Imported late: machines that only try kernels out do not have it.
+    import platformdirs
+
+    return platformdirs.user_cache_path("jengine") / "xla"
 
 
 def _is_set() -> bool:

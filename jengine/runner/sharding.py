@@ -31,7 +31,7 @@ class TensorParallel(NamedTuple):
       params: the placement of each parameter, nested as they are.
     """
 
-    mesh: jax.sharding.Mesh
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh
     params: dict[str, Any]
 
     def split(

@@ -18,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jengine.runner.adjust import Penalties, SeatTables, adjust, count_tokens
+from jengine.runner.attention import AttentionBackend
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.sample import (
@@ -30,7 +31,6 @@ from jengine.runner.sample import (
 from kernels_pallas.paged_attention.reference import row_of_tokens
 from models.inputs import StepInputs
 from models.kv_cache import KVCache
-from models.layers.attention_backend import Attend
 from models.layers.linear import matmul
 from models.registry import bind, head_weight
 
@@ -48,7 +48,7 @@ class StepContext(NamedTuple):
     """
 
     graphdef: Any
-    attend: Attend
+    attend: AttentionBackend
     block_size: int
     num_slots: int
     max_rows: int

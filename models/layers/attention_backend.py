@@ -4,7 +4,7 @@ One object owns the write and the attention, because both depend on the cache's
 layout; a model cannot tell one backend from another.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -19,14 +19,6 @@ class Attend(Protocol):
     All keys and values of the step are written before any query reads, so two
     rows of one step may share a block that one of them fills.
     """
-
-    def prepare(self, inputs: StepInputs) -> Any:
-        """Return what depends on the step alone, a pytree or None.
-
-        Called once a step, before the layers, which find the result in
-        `inputs.attention_metadata`.
-        """
-        ...
 
     def __call__(
         self,

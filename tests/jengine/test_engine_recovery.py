@@ -214,6 +214,7 @@ def test_an_interrupt_at_any_line_of_a_command(
     """The others go on, and the command can be given again."""
     options = params({"max_tokens": 6})
     want = {name: expected_ids([1, 2, 3], options) for name in "ab"}
+    number = 0
     for number in range(1, 10_000):
         engine = make_engine(ahead=ahead, seqs=2)  # c waits
         for name in "abc":
@@ -237,3 +238,28 @@ def test_an_interrupt_at_any_line_of_a_command(
         if not places:
             break
     assert 20 < number < 9_999
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("owner", ["_scheduler", "_outputs"])
+def test_what_was_delivered_does_not_come_back(make_engine, ahead, owner):
+    engine = make_engine(ahead=ahead)
+    engine.add_request("a", [1, 2, 3], params({"max_tokens": 2}))
+    delivered = []
+    while engine.has_unfinished_requests():
+        delivered = engine.step()
+    assert delivered[0].finished
+    part = getattr(engine, owner)
+    add = part.add
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    part.add = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        engine.add_request("b", [4], params({"max_tokens": 2}))
+    part.add = add
+    engine.abort_request("b")
+    assert not engine.has_unfinished_requests()
+    assert engine.step() == []
+    engine.check_invariants()

@@ -1,68 +1,62 @@
-import dataclasses
-
 import pytest
 
-from models import llama
 from models.config import ModelConfig, UnsupportedModelError
-from models.registry import abstract_parameters
+from models.llama import parameter_sources
 from models.split import ParameterSplit, local_config, parameter_split
 
-
-@pytest.fixture
-def config(small_config):
-    return ModelConfig.from_hf(
-        small_config(
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            attention_bias=True,
-            mlp_bias=True,
-            tie_word_embeddings=False,
-        )
-    )
-
-
-@pytest.mark.parametrize("shards", [1, 2, 4])
-def test_every_split_parameter_has_its_share_of_the_local_model(config, shards):
-    _, whole = abstract_parameters(config, "float32")
-    _, local = abstract_parameters(local_config(config, shards), "float32")
-    assert whole.keys() == local.keys()
-    num_split = 0
-    for path, shape in whole.items():
-        expected = list(shape.shape)
-        split = parameter_split(config, path)
-        if split is not None:
-            num_split += 1
-            assert sum(split.parts) == expected[split.axis]
-            assert all(part % shards == 0 for part in split.parts)
-            expected[split.axis] //= shards
-        assert list(local[path].shape) == expected, path
-    # Embedding, head, and in each layer four weights and two of the four biases.
-    assert num_split == 2 + 6 * config.num_layers
-
-
-def test_joined_projections_are_cut_part_by_part(config):
-    assert set(llama.parameter_sources(config)) == set(
-        abstract_parameters(config, "float32")[1]
-    )
-    path = ("layers", 0, "attention", "qkv", "weight")
-    queries, keys = 8 * config.head_dim, 4 * config.head_dim
-    assert parameter_split(config, path) == ParameterSplit(0, (queries, keys, keys))
-
-
-@pytest.mark.parametrize(
-    ("shards", "field"), [(3, "num_heads"), (8, "num_kv_heads"), (5, "vocab_size")]
-)
-def test_sizes_that_do_not_divide_are_named(config, shards, field):
-    size = getattr(config, field)
-    with pytest.raises(UnsupportedModelError, match=rf"{field} = {size}"):
-        local_config(config, shards)
-
-
-def test_what_is_not_split_stays(config):
-    local = local_config(config, 2)
-    changed = {
-        field.name
-        for field in dataclasses.fields(config)
-        if getattr(local, field.name) != getattr(config, field.name)
+CONFIG = ModelConfig.from_hf(
+    {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 8,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+        "num_hidden_layers": 2,
+        "vocab_size": 10,
+        "max_position_embeddings": 64,
+        "attention_bias": True,
+        "mlp_bias": True,
     }
-    assert changed == {"num_heads", "num_kv_heads", "intermediate_size", "vocab_size"}
+)
+
+
+def test_a_device_runs_its_share_of_heads_features_and_ids():
+    local = local_config(CONFIG, 2)
+    assert (local.num_heads, local.num_kv_heads, local.head_dim) == (2, 1, 6)
+    assert (local.intermediate_size, local.vocab_size) == (12, 5)
+    assert (local.hidden_size, local.num_layers) == (8, 2)
+    assert local_config(CONFIG, 1) == CONFIG
+
+
+def test_sizes_that_do_not_divide_are_named():
+    message = (
+        r"over 4 devices: num_kv_heads = 2, vocab_size = 10 are not divisible by 4"
+    )
+    with pytest.raises(UnsupportedModelError, match=message):
+        local_config(CONFIG, 4)
+    with pytest.raises(UnsupportedModelError, match=r"num_heads = 4, .* are not"):
+        local_config(CONFIG, 3)
+
+
+def test_each_parameter_is_split_or_not():
+    found = {path: parameter_split(CONFIG, path) for path in parameter_sources(CONFIG)}
+    layer = {
+        path[2:]: split for path, split in found.items() if path[:2] == ("layers", 1)
+    }
+    joined = ParameterSplit(0, (24, 12, 12))
+    assert layer == {
+        ("input_norm", "scale"): None,
+        ("post_norm", "scale"): None,
+        ("attention", "qkv", "weight"): joined,
+        ("attention", "qkv", "bias"): joined,
+        ("attention", "o", "weight"): ParameterSplit(1, (24,)),
+        ("attention", "o", "bias"): None,
+        ("mlp", "gate_up", "weight"): ParameterSplit(0, (24, 24)),
+        ("mlp", "gate_up", "bias"): ParameterSplit(0, (24, 24)),
+        ("mlp", "down", "weight"): ParameterSplit(1, (24,)),
+        ("mlp", "down", "bias"): None,
+    }
+    vocabulary = ParameterSplit(0, (10,))
+    assert found["embed", "weight"] == found["lm_head", "weight"] == vocabulary
+    assert found["norm", "scale"] is None

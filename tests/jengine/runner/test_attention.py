@@ -4,13 +4,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jengine.runner.attention import XlaAttend, attention_backend
+from jengine.runner.attention import (
+    AttentionBackend,
+    XlaAttend,
+    attention_backend,
+)
 from jengine.runner.device import GpuTarget
 from jengine.runner.pallas_attention import HeadShape, PallasAttend
 from kernels_pallas.paged_attention.reference import reference_attention
 from models.inputs import StepInputs
 from models.kv_cache import LayerCache
-from models.layers.attention_backend import Attend
 
 BLOCK_SIZE = 8
 HEADS = HeadShape(num_heads=4, num_kv_heads=2, head_dim=8, dtype="float32")
@@ -24,7 +27,7 @@ A100 = GpuTarget("sm_80", 108)
 def test_backends_by_name(name, kind, target):
     backend = attention_backend(name, HEADS, target)
     assert isinstance(backend, kind)
-    assert isinstance(backend, Attend)
+    assert isinstance(backend, AttentionBackend)
     # Programs are kept by the backend's value, so equal ones must be equal.
     assert backend == attention_backend(name, HEADS, target)
     assert hash(backend) == hash(attention_backend(name, HEADS, target))

@@ -1,3 +1,5 @@
+import pytest
+
 from jengine.runner.bucket import make_buckets
 from jengine.runner.program_keys import (
     DecodeKey,
@@ -9,27 +11,43 @@ from jengine.runner.program_keys import (
 )
 from jengine.runner.sample import SampleMode
 
+BUCKETS = make_buckets(max_num_seqs=3, token_budget=64, max_blocks=512)
 
-def test_every_program_is_listed_once_and_has_its_own_name():
-    buckets = make_buckets(max_num_seqs=8, token_budget=64, max_blocks=300)
-    keys = all_keys(buckets, max_logprobs=5)
-    assert len(set(keys)) == len(keys)
-    assert len({program_name(key) for key in keys}) == len(keys)
-    steps = buckets.steps()
+
+@pytest.fixture(scope="module")
+def keys():
+    return all_keys(BUCKETS, 7)
+
+
+def test_every_bucket_and_every_mode_has_its_program(keys):
+    steps = BUCKETS.steps()
     singles = [bucket for bucket in steps if bucket.single_token_rows]
-    modes = sample_modes(5)
-    plain = [SampleMode(), SampleMode(random=True)]
-    expected = {
-        *(ForwardKey(bucket) for bucket in steps),
-        *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
-        *(SampleKey(rows, mode) for rows in buckets.rows for mode in modes),
+    plain = (SampleMode(), SampleMode(random=True))
+    assert len(keys) == len(set(keys))
+    assert {key for key in keys if isinstance(key, DecodeKey)} == {
+        DecodeKey(bucket, mode) for bucket in singles for mode in plain
     }
-    assert expected <= set(keys)
-    assert all(isinstance(key, DecodeKey) for key in keys[: 2 * len(singles)])
+    assert {key for key in keys if isinstance(key, ForwardKey)} == set(
+        map(ForwardKey, steps)
+    )
+    assert {key for key in keys if isinstance(key, SampleKey)} == {
+        SampleKey(rows, mode) for rows in BUCKETS.rows for mode in sample_modes(7)
+    }
 
 
-def test_modes_filter_only_what_is_drawn():
-    modes = sample_modes(5)
-    assert len(set(modes)) == len(modes)
-    assert {mode.num_logprobs for mode in modes} == {None, 5}
-    assert all(mode.random for mode in modes if mode.filtered)
+def test_plain_decoding_comes_first(keys):
+    assert isinstance(keys[0], DecodeKey)
+    assert keys[0].mode == SampleMode()
+
+
+def test_modes_draw_filter_mask_and_report():
+    modes = sample_modes(7)
+    assert len(modes) == len(set(modes)) == 12
+    assert {mode.num_logprobs for mode in modes} == {None, 7}
+    assert not any(mode.filtered and not mode.random for mode in modes)
+
+
+def test_names_tell_programs_apart_and_suit_a_file(keys):
+    names = [program_name(key) for key in keys]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() for name in names)

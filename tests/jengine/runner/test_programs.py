@@ -151,10 +151,14 @@ def test_another_shape_or_type_raises_instead_of_compiling(
 def test_a_store_keeps_no_array(loaded):
     kv = loaded.new_cache()
     store = ProgramStore(loaded.context, loaded.params, kv, loaded.last_token())
-    held = jax.tree.leaves((store._params, store._kv, store._last_token))
+    held = jax.tree.leaves(store._shapes)
     assert not any(isinstance(leaf, jax.Array) for leaf in held)
 
 
 def test_keys_of_different_kinds_differ():
     keys = {FORWARD, SAMPLE, DECODE, MASKED, ForwardKey(BUCKET), DecodeKey(*DECODE)}
     assert len(keys) == 4
+
+
+def test_a_program_bears_its_name(store):
+    assert store.get(DECODE).as_text().startswith("HloModule jit_decode_r1_w2_greedy")

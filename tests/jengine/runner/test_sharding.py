@@ -1,138 +1,202 @@
-"""A step split over devices against the whole, on a CPU that plays two devices."""
+"""A split model gives what a whole one gives, and communicates no more than it must."""
 
+import json
+import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
-from jengine.runner.sharding import arrange
+from jengine.runner.sharding import AXIS, TensorParallel, arrange, split_model
+from models.config import ModelConfig, UnsupportedModelError
+from models.registry import abstract_parameters
 from models.split import ParameterSplit
 
-SCRIPT = """
-import sys
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
-from jengine.checkpoint import Target, iter_parameters, open_checkpoint
-from jengine.runner.attention import XlaAttend
+# One step of prompts, one of decoding and one of sampling, on one device and on two.
+COMPARE = """
+import json, sys
+import jax, numpy as np
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jengine.checkpoint import open_checkpoint
+from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import StepBucket
-from jengine.runner.layout import SamplingColumn, forward_layout
-from jengine.runner.program_keys import ForwardKey, SampleKey
+from jengine.runner.cache import allocate
+from jengine.runner.layout import forward_layout
+from jengine.runner.load import load_model
+from jengine.runner.pallas_attention import HeadShape
+from jengine.runner.program_keys import DecodeKey, ForwardKey, SampleKey
 from jengine.runner.programs import ProgramShapes, lower
 from jengine.runner.sample import SampleMode
-from jengine.runner.sharding import AXIS, KV_SPEC, TensorParallel, arrange, split_model
+from jengine.runner.sharding import (
+    AXIS, KV_SPEC, TensorParallel, arrange, split_model
+)
 from jengine.runner.step import StepContext
 from models.config import ModelConfig
-from models.kv_cache import KVCache, LayerCache
-from models.registry import abstract_parameters, head_weight, nest, resolve
+from models.registry import head_weight, nest
 from models.split import parameter_split
+from flax import traverse_util
 
-assert jax.device_count() == 2
-checkpoint = open_checkpoint(sys.argv[1])
+folder, backend = sys.argv[1:]
+checkpoint = open_checkpoint(folder)
 config = ModelConfig.from_hf(dict(checkpoint.config))
-graphdef, shapes = abstract_parameters(config, "float32")
-sources = resolve(config.architecture).parameter_sources(config)
-targets = {p: Target(shape=s.shape, names=sources[p]) for p, s in shapes.items()}
-whole = dict(iter_parameters(checkpoint, targets, "float32"))
-bucket = StepBucket(False, 16, 2, 2)
-ids = np.arange(3, 14, dtype=np.int32)
-ints = np.zeros(forward_layout(bucket).size, np.int32)
-layout = forward_layout(bucket)
-ints[: len(ids)] = ids
-ints[layout.query_start_loc] = [0, 7, 11]
-ints[layout.seq_lens] = [7, 4]
-ints[layout.logits_indices] = [6, 10]
-ints[layout.block_tables] = [1, 0, 2, 0]
-packed = np.zeros((2, len(SamplingColumn)), np.int32)
-packed[:, SamplingColumn.SEAT] = [0, 1]
-packed[:, SamplingColumn.TEMPERATURE :] = np.float32(1).view(np.int32)
-packed[:, SamplingColumn.TEMPERATURE] = 0
+device = jax.local_devices()[0]
+model = load_model(checkpoint, config, "float32", device)
+NUM_BLOCKS, BLOCK_SIZE = 9, 4
+
+def shape(x):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
 def run(shards):
-    mesh = jax.make_mesh((shards,), (AXIS,), devices=jax.devices()[:shards])
-    place = lambda a, spec: jax.device_put(a, NamedSharding(mesh, spec))
-    graph, parallel = graphdef, None
-    specs = dict.fromkeys(shapes, PartitionSpec())
-    params = whole
+    heads = HeadShape(
+        config.num_heads // shards, config.num_kv_heads // shards, config.head_dim,
+        "float32",
+    )
+    kv = allocate(config, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE,
+                  dtype="float32", device=device)
+    last = jnp.zeros(4, jnp.int32)
+    params, graphdef, parallel = model.params, model.graphdef, None
     if shards > 1:
-        split = split_model(config, "float32", shards)
-        graph, specs = split.graphdef, split.specs
-        parallel = TensorParallel(mesh, nest(specs))
-        params = {
-            path: arrange(array, one, shards) if one else array
-            for path, array in whole.items()
-            for one in [parameter_split(config, path)]
-        }
-    placed = nest({path: place(a, specs[path]) for path, a in params.items()})
-    kv_spec = PartitionSpec() if parallel is None else KV_SPEC
-    shape = (3, config.num_kv_heads, 8, config.head_dim)
-    layer = lambda: LayerCache(*(place(np.zeros(shape, np.float32), kv_spec),) * 2)
-    kv = KVCache(tuple(
-        LayerCache(
-            place(np.zeros(shape, np.float32), kv_spec),
-            place(np.zeros(shape, np.float32), kv_spec),
-        )
-        for _ in range(config.num_layers)
-    ))
-    last = place(np.zeros(2, np.int32), PartitionSpec())
+        mesh = Mesh(np.array(jax.devices()[:shards]), (AXIS,))
+        graphdef, shapes, specs = split_model(config, "float32", shards)
+        flat = traverse_util.flatten_dict(params)
+        placed = {}
+        for path, array in flat.items():
+            split = parameter_split(config, path)
+            whole = np.asarray(array)
+            whole = whole if split is None else arrange(whole, split, shards)
+            placed[path] = jax.device_put(whole, NamedSharding(mesh, specs[path]))
+        params, parallel = nest(placed), TensorParallel(mesh, nest(specs))
+        kv = jax.device_put(kv, NamedSharding(mesh, KV_SPEC))
+        last = jax.device_put(last, NamedSharding(mesh, PartitionSpec()))
     context = StepContext(
-        graph, XlaAttend(), 8, 24, 2, None if parallel is None else AXIS
+        graphdef=graphdef, attend=attention_backend(backend, heads, None),
+        block_size=BLOCK_SIZE, num_slots=NUM_BLOCKS * BLOCK_SIZE, max_rows=4,
+        split_over=AXIS if shards > 1 else None,
     )
-    described = jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding),
-        (placed, kv, last),
+    programs = ProgramShapes(
+        context, *jax.tree.map(shape, (params, kv, last)), parallel
     )
-    programs = ProgramShapes(context, *described, parallel)
-    forward = lower(programs, ForwardKey(bucket)).compile()
+    prompts = StepBucket(False, 16, 4, 4)
+    layout = forward_layout(prompts)
+    ints = np.zeros(layout.size, np.int32)
+    ints[layout.token_ids][:9] = [5, 17, 300, 4, 7, 9, 11, 319, 2]
+    ints[layout.query_start_loc] = [0, 4, 9, 9, 9]
+    ints[layout.seq_lens] = [4, 5, 0, 0]
+    ints[layout.logits_indices] = [3, 8, 0, 0]
+    tables = np.zeros((4, 4), np.int32)
+    tables[0, :2], tables[1, :2] = [1, 2], [3, 4]
+    ints[layout.block_tables] = tables.ravel()
+    packed = np.zeros((2, 8), np.int32)
+    packed[:, 0] = [0, 1]
+    packed[:, 5:] = np.array([1, 1, 0], np.float32).view(np.int32)
+    forward = lower(programs, ForwardKey(prompts)).compile()
     sample = lower(programs, SampleKey(2, SampleMode(num_logprobs=3))).compile()
-    kv, hidden = forward(placed, kv, last, ints)
-    _, out, *_ = sample(head_weight(placed), last, hidden, packed)
-    keys = np.asarray(kv.layers[-1].keys)
-    return np.asarray(hidden), np.asarray(out), keys, forward.as_text()
+    kv, hidden = forward(params, kv, last, ints)
+    last, out = sample(head_weight(params), last, hidden, packed)
+    found = [np.asarray(out).tolist()]
+    decode_bucket = StepBucket(True, 2, 2, 4)
+    decode = lower(programs, DecodeKey(decode_bucket, SampleMode())).compile()
+    layout = forward_layout(decode_bucket)
+    for step in range(3):
+        ints = np.zeros(layout.size, np.int32)
+        ints[layout.token_ids] = [-1, -2]
+        ints[layout.query_start_loc] = [0, 1, 2]
+        ints[layout.seq_lens] = [5 + step, 6 + step]
+        ints[layout.logits_indices] = [0, 1]
+        ints[layout.block_tables] = tables[:2].ravel()
+        kv, last, out = decode(params, kv, last, ints, packed)
+        found.append(np.asarray(out).tolist())
+    text = decode.as_text()
+    return found, text.count(" all-reduce("), text.count(" all-gather(")
 
-one, two = run(1), run(2)
-np.testing.assert_allclose(one[0], two[0], atol=1e-5)
-np.testing.assert_array_equal(one[1][:, 0], two[1][:, 0])
-np.testing.assert_allclose(one[2], two[2], atol=1e-5)
-assert np.abs(one[0]).max() > 0.1
-# Two sums a layer and one for the embedding.
-collectives = two[3].count(" all-reduce(") + two[3].count(" all-reduce-start(")
-assert collectives == 2 * config.num_layers + 1, collectives
-assert " all-reduce" not in one[3]
-print("equal")
+print(json.dumps([run(1), run(2), config.num_layers]))
 """
+CONFIG = ModelConfig.from_hf(
+    {
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 8,
+        "intermediate_size": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "vocab_size": 10,
+        "max_position_embeddings": 64,
+    }
+)
 
 
 @pytest.mark.slow
-def test_msc_01_two_devices_give_what_one_gives(f2_dir):
+@pytest.mark.parametrize("backend", ["xla", "pallas"])
+def test_two_devices_give_the_tokens_of_one(f2_dir, backend):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-P", "-c", SCRIPT, str(f2_dir)],
+        [sys.executable, "-c", COMPARE, str(f2_dir), backend],
         capture_output=True,
         text=True,
         check=False,
-        env={
-            "PATH": "",
-            "PYTHONPATH": ":".join(sys.path),
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        },
+        env=environment,
     )
-    assert done.stdout.strip() == "equal", done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr
+    (one, *none), (two, reduces, gathers), num_layers = json.loads(done.stdout)
+    first, *rest = zip(one, two, strict=True)
+    ids = [line[:1] for line in first[0]]
+    assert ids == [line[:1] for line in first[1]]
+    values = np.array([[line[2], *line[6:]] for line in first[0]], np.int32)
+    others = np.array([[line[2], *line[6:]] for line in first[1]], np.int32)
+    np.testing.assert_allclose(
+        values.view(np.float32), others.view(np.float32), rtol=1e-4
+    )
+    assert all(ours == theirs for ours, theirs in rest)
+    assert len({str(step) for step in one[1:]}) > 1  # it does not say one thing always
+    assert none == [0, 0]
+    assert (reduces, gathers) == (2 * num_layers + 1, 1)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 4])
-def test_even_pieces_of_what_is_arranged_are_each_devices_own(shards):
-    array = np.arange(16 * 3).reshape(16, 3)
-    split = ParameterSplit(0, (8, 4, 4))
-    arranged = arrange(array, split, shards)
-    for shard, piece in enumerate(np.split(arranged, shards)):
-        own = [
-            np.split(part, shards)[shard]
-            for part in (array[:8], array[8:12], array[12:])
-        ]
-        np.testing.assert_array_equal(piece, np.concatenate(own))
+def test_joined_projections_are_cut_part_by_part():
+    queries, keys, values = np.arange(4), 10 + np.arange(2), 20 + np.arange(2)
+    joined = np.concatenate([queries, keys, values])[:, None]
+    found = arrange(joined, ParameterSplit(0, (4, 2, 2)), 2)
+    assert found[:, 0].tolist() == [0, 1, 10, 20, 2, 3, 11, 21]
 
 
-def test_what_was_not_joined_stays_as_it_is():
-    array = np.arange(12).reshape(3, 4)
-    assert arrange(array, ParameterSplit(1, (4,)), 2) is array
+def test_a_parameter_of_one_part_stays_as_it_is():
+    array = np.arange(6).reshape(2, 3)
+    assert arrange(array, ParameterSplit(1, (3,)), 3) is array
+
+
+def test_a_split_model_has_whole_shapes_and_local_structure():
+    model = split_model(CONFIG, "float32", 2)
+    graphdef, shapes = abstract_parameters(CONFIG, "float32")
+    assert model.shapes == shapes
+    assert model.graphdef != graphdef
+    assert hash(model.graphdef) == hash(split_model(CONFIG, "float32", 2).graphdef)
+    specs = {path[2:]: spec for path, spec in model.specs.items() if path[1] == 0}
+    assert specs["attention", "qkv", "bias"] == PartitionSpec(AXIS)
+    assert specs["attention", "o", "weight"] == PartitionSpec(None, AXIS)
+    assert specs["input_norm", "scale"] == PartitionSpec()
+
+
+def test_what_does_not_divide_is_refused():
+    with pytest.raises(UnsupportedModelError, match="not divisible by 4"):
+        split_model(CONFIG, "float32", 4)
+
+
+def test_roles_place_arguments():
+    auto = (jax.sharding.AxisType.Auto,)  # what jax assumes differs by version
+    mesh = jax.sharding.AbstractMesh((2,), (AXIS,), axis_types=auto)
+    parallel = TensorParallel(mesh, {"embed": {"weight": PartitionSpec(AXIS)}})
+    summed = parallel.split(
+        lambda params, head, kv, same: (kv, jax.lax.psum(same * head.sum(), AXIS)),
+        ("params", "head", "kv", "same"),
+        ("kv", "same"),
+    )
+    weight = jax.ShapeDtypeStruct((4, 3), "float32")
+    kv = jax.ShapeDtypeStruct((5, 2, 3), "float32")
+    one = jax.ShapeDtypeStruct((), "float32")
+    out = jax.eval_shape(summed, {"embed": {"weight": weight}}, weight, kv, one)
+    assert [x.shape for x in out] == [(5, 2, 3), ()]

@@ -69,8 +69,9 @@ FULL = Task(
 SMOKE = Task(
     TINY,
     std=0.4,
-    size=EngineSize(rows=(2,), token_budget=16, max_model_len=48, num_blocks=6),
-    lengths=(1, 20),
+    # That of the engine's smoke test, which then finds its programs compiled.
+    size=EngineSize(rows=(2,), token_budget=32, max_model_len=96, num_blocks=9),
+    lengths=(1, 40),
     max_tokens=6,
 )
 

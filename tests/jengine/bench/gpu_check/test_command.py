@@ -48,7 +48,8 @@ def test_a_wrong_command_line_is_refused(arguments, expected, capsys):
     assert expected in capsys.readouterr().err
 
 
-def test_without_a_gpu_it_says_so_and_ends(tmp_path, capsys):
+def test_without_a_gpu_it_says_so_and_ends(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # also where there is one
     path = tmp_path / "found.json"
     assert main(["--json", str(path)]) == 2
     said = capsys.readouterr()

@@ -1,6 +1,9 @@
 import pytest
 
+from jengine.bench.gpu_check.parts import engine
 from jengine.bench.gpu_check.parts.parity import (
+    FULL,
+    SMOKE,
     Expected,
     agreement,
     count_sure,
@@ -38,3 +41,14 @@ def test_choices_are_sure_up_to_the_first_close_one():
     assert count_sure(steps) == 2
     assert count_sure(steps[:2]) == 2
     assert count_sure([]) == 0
+
+
+def test_a_smoke_test_compiles_an_engine_once():
+    assert SMOKE.size == engine.SMOKE[0].size
+
+
+@pytest.mark.parametrize("task", [FULL, SMOKE], ids=["full", "smoke"])
+def test_every_request_fits_the_pool_alone(task):
+    longest = max(task.lengths) + task.max_tokens
+    assert longest <= task.size.max_model_len
+    assert longest <= (task.size.num_blocks - 1) * task.size.block_size

@@ -1,0 +1,85 @@
+import dataclasses
+
+import pytest
+
+from jengine.aot.overview import describe_survey, jobs
+from jengine.aot.request import Job
+from jengine.aot.survey import plan_survey
+from jengine.runner.program_keys import SampleKey, program_name
+
+SMALL = {"max_num_seqs": 2, "max_num_batched_tokens": 32, "max_model_len": 4096}
+
+
+@pytest.fixture(scope="module")
+def survey(make_request):
+    return plan_survey(make_request(options=SMALL))
+
+
+def test_every_program_has_a_line_of_its_own(survey):
+    described = describe_survey(survey)
+    names = [program["name"] for program in described["programs"]]
+    assert names == [program_name(key) for key in survey.keys]
+    assert len(set(names)) == len(names)
+
+
+def test_the_roofline_is_bytes_by_bandwidth_or_operations_by_peak(survey):
+    described = describe_survey(survey)
+    for program in described["programs"]:
+        by_bytes = program["bytes_moved"] / described["memory_bandwidth"]
+        by_flops = program["flops"] / (described["bf16_tflops"] * 1e12)
+        assert program["roofline_ms"] == pytest.approx(1e3 * max(by_bytes, by_flops))
+        rate = program["tokens"] / program["roofline_ms"] * 1e3
+        assert program["roofline_tokens_per_s"] == pytest.approx(rate)
+
+
+def test_a_programs_size_is_that_of_its_bucket(survey):
+    programs = {p["name"]: p for p in describe_survey(survey)["programs"]}
+    decode = programs["decode_r2_w128_greedy"]
+    assert (decode["kind"], decode["tokens"], decode["rows"]) == ("decode", 2, 2)
+    assert decode["kv_bytes"] == survey.kv_bytes
+    mixed = programs["forward_t32_w256"]
+    assert (mixed["kind"], mixed["tokens"], mixed["rows"]) == ("mixed", 32, 2)
+    sample = programs["sample_r2_greedy"]
+    assert (sample["kind"], sample["tokens"], sample["kv_bytes"]) == ("sample", 2, 0)
+
+
+def test_the_head_of_the_report_is_complete(survey):
+    described = describe_survey(survey)
+    assert described["target"] == "h200"
+    assert described["model"] == "8b"
+    assert described["kv_blocks"] == survey.num_blocks
+    assert (described["num_layers"], described["layers_compiled"]) == (32, 3)
+    assert described["parameters"] == 8_030_261_248
+
+
+def test_all_programs_are_compiled_shallow_and_two_in_full(survey):
+    found = jobs(survey)
+    full = [job.number for job in found if job.full]
+    names = [program_name(survey.keys[number]) for number in full]
+    assert names == ["decode_r2_w256_greedy", "forward_t32_w256"]
+    assert found[-2:] == [Job(number, True) for number in full]
+    shallow = [job.number for job in found if not job.full]
+    assert sorted(shallow) == list(range(len(survey.keys)))
+
+
+def test_what_is_plain_comes_first_so_that_others_find_its_kernels(survey):
+    found = [survey.keys[job.number] for job in jobs(survey)[:-2]]
+    names = [program_name(key) for key in found]
+    for rows in (1, 2):
+        greedy = names.index(f"decode_r{rows}_w128_greedy")
+        assert greedy < names.index(f"decode_r{rows}_w128_random")
+        assert greedy < names.index(f"forward_r{rows}_w128")
+    assert isinstance(found[-1], SampleKey)
+    assert names[-1] == "sample_r2_random_filtered_masked_logprobs20"
+
+
+def test_with_all_layers_each_program_is_compiled_once(survey, make_request):
+    found = jobs(plan_survey(make_request(options=SMALL, layers=None)))
+    assert all(job.full for job in found)
+    assert len(found) == len(survey.keys)
+
+
+def test_a_part_can_be_asked_for(survey):
+    only = (Job(5, True), Job(2, False))
+    asked = dataclasses.replace(survey.request, only=only)
+    assert jobs(survey._replace(request=asked)) == list(only)
