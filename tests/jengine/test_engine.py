@@ -91,7 +91,7 @@ def test_one_step_ahead_reads_a_step_later_and_runs_no_more_steps(
     calls = []
     runner = engine.runner
     dispatch, collect = runner.dispatch, runner.collect
-    runner.dispatch = lambda plan: calls.append("dispatch") or dispatch(plan)
+    runner.dispatch = lambda *a, **k: calls.append("dispatch") or dispatch(*a, **k)
     runner.collect = lambda handle: calls.append("collect") or collect(handle)
     engine.add_request("a", [1, 2, 3], greedy(3))
     trace = []

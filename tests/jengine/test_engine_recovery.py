@@ -83,11 +83,11 @@ class Failing:
     def __init__(self, method, number, *, late):
         self.method, self.number, self.late, self.calls = method, number, late, 0
 
-    def __call__(self, argument):
+    def __call__(self, *arguments, **options):
         self.calls += 1
         if self.calls == self.number and not self.late:
             raise OSError("device lost")
-        result = self.method(argument)
+        result = self.method(*arguments, **options)
         if self.calls == self.number:
             raise OSError("device lost")
         return result

@@ -27,7 +27,12 @@ class Followed:
 
     def __init__(self, tokenizer, *, name="r", **options):
         self.params = SamplingParams(**options)
-        self.request = Request(name, PROMPT, max_total_tokens=90)
+        self.request = Request(
+            name,
+            PROMPT,
+            max_total_tokens=90,
+            stop_token_ids=frozenset(self.params.stop_token_ids),
+        )
         self.text = RequestText(self.request, self.params, tokenizer)
 
     def event(self, token_id, finish=None, stop_reason=None):
@@ -80,7 +85,9 @@ class TestText:
         ],
     )
     def test_hides_the_token_that_ended_it(self, letters, include, reason, shown):
-        followed = Followed(letters, include_stop_str_in_output=include)
+        followed = Followed(
+            letters, include_stop_str_in_output=include, stop_token_ids=[2]
+        )
         followed.learn(0)
         followed.learn(1)
         followed.learn(2, reason, 2 if reason is FinishReason.STOP else None)
