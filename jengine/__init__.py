@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from jengine.config import EngineConfig
     from jengine.engine import LLMEngine
     from jengine.llm import LLM
-    from jengine.outputs import CompletionOutput, Logprob, RequestOutput
+    from jengine.outputs import (
+        CompletionOutput,
+        FlatLogprobs,
+        Logprob,
+        RequestOutput,
+    )
+    from jengine.repetition_detection import RepetitionDetectionParams
     from jengine.sampling_params import RequestOutputKind, SamplingParams
     from jengine.structured_outputs import (
         GuidedDecodingParams,
@@ -34,9 +40,11 @@ __all__ = [
     "AsyncLLM",
     "CompletionOutput",
     "EngineConfig",
+    "FlatLogprobs",
     "GuidedDecodingParams",
     "LLMEngine",
     "Logprob",
+    "RepetitionDetectionParams",
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
@@ -49,9 +57,11 @@ _HOMES = {
     "AsyncLLM": "jengine.async_llm",
     "CompletionOutput": "jengine.outputs",
     "EngineConfig": "jengine.config",
+    "FlatLogprobs": "jengine.outputs",
     "GuidedDecodingParams": "jengine.structured_outputs",
     "LLMEngine": "jengine.engine",
     "Logprob": "jengine.outputs",
+    "RepetitionDetectionParams": "jengine.repetition_detection",
     "RequestOutput": "jengine.outputs",
     "RequestOutputKind": "jengine.sampling_params",
     "SamplingParams": "jengine.sampling_params",

@@ -11,7 +11,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, no_type_check
 
-from jengine.config_rules import BUILT_CHOICES, CONFIG_RULES, UNBUILT_OPTIONS
+from jengine.config_rules import CONFIG_RULES, UNBUILT_OPTIONS
+from jengine.core.plan import LogprobsMode
 from jengine.errors import ConfigError, UnsupportedError
 from jengine.field_rules import apply_rules
 
@@ -48,7 +49,10 @@ class EngineConfig:
       async_scheduling: dispatch a step before the last one's tokens are read; None
         is True.
       max_logprobs: most logprobs that a request may ask for; -1 is no cap.
-      logprobs_mode: which values logprobs are taken from.
+      logprobs_mode: which values logprobs are: "raw_logprobs", "raw_logits",
+        "processed_logprobs" (after penalties, masks, temperature and filters) or
+        "processed_logits".
+      stream_interval: least number of tokens between two streamed outputs.
       generation_config: where default sampling values and further end-of-sequence ids
         come from: "auto" the checkpoint, "vllm" nowhere, or a folder.
       override_generation_config: settings laid over those.
@@ -90,7 +94,8 @@ class EngineConfig:
     enforce_eager: bool = False
     async_scheduling: bool | None = None
     max_logprobs: int = 20
-    logprobs_mode: str = "raw_logprobs"
+    logprobs_mode: LogprobsMode = "raw_logprobs"
+    stream_interval: int = 1
     generation_config: str = "auto"
     override_generation_config: Mapping[str, Any] = dataclasses.field(
         default_factory=lambda: types.MappingProxyType({}), hash=False
@@ -110,12 +115,6 @@ class EngineConfig:
                 given[name] = defaults[name]
         for name, value in apply_rules(CONFIG_RULES, given, ConfigError).items():
             object.__setattr__(self, name, value)
-        for name, built in BUILT_CHOICES.items():
-            if getattr(self, name) not in built:
-                raise UnsupportedError(
-                    f"{name}={getattr(self, name)!r} is not supported yet;"
-                    f" supported: {', '.join(built)}"
-                )
 
     @classmethod
     def from_options(cls, model: object, options: Mapping[str, Any]) -> "EngineConfig":

@@ -101,6 +101,7 @@ CONFIG_RULES: Mapping[str, Rule] = {
     "logprobs_mode": one_of(
         "raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"
     ),
+    "stream_interval": integer(1),
     "generation_config": path(),
     "override_generation_config": _override_rule(),
     "chat_template": optional(path()),
@@ -109,11 +110,6 @@ CONFIG_RULES: Mapping[str, Rule] = {
     "warmup": optional(boolean()),
     "compilation_cache_dir": _cache_dir_rule(),
 }
-
-BUILT_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "logprobs_mode": ("raw_logprobs",),
-}
-"""Fields of which only some allowed values are built so far."""
 
 UNBUILT_OPTIONS: Mapping[str, tuple[object, ...]] = {
     "tensor_parallel_size": (1,),
@@ -147,7 +143,6 @@ UNBUILT_OPTIONS: Mapping[str, tuple[object, ...]] = {
     "watermark": (0.0,),
     "scheduler_reserve_full_isl": (True,),
     "scheduler_cls": (None,),
-    "stream_interval": (1,),
     "disable_sliding_window": (False,),
     "disable_cascade_attn": (False, True),
     "limit_mm_per_prompt": (None, {}),

@@ -168,7 +168,8 @@ class LLMEngine:
         self._inputs.check_priority(priority)
         self._check_id(request_id)
         self._inputs.check_params(params)
-        self.queue(request_id, parsed, self._inputs.tokenize(parsed), params, priority)
+        ids = self._inputs.tokenize(parsed, params)
+        self.queue(request_id, parsed, ids, params, priority)
 
     def queue(
         self,

@@ -86,7 +86,7 @@ _LONGEST_SHOWN = 120  # characters of a value: a prompt may be a megabyte long
 def _shorten(value: object) -> str:
     try:
         text = repr(value)
-    except ValueError:  # an int of more digits than Python will print
+    except (ValueError, RecursionError):  # an int of too many digits, a deep dict
         return f"a value of type {type(value).__name__} too large to print"
     if len(text) <= _LONGEST_SHOWN:
         return text

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.plan import SamplingOptions
-from jengine.core.request import Request
+from jengine.core.request import Repetition, Request
 from jengine.errors import (
     CheckpointError,
     InvalidValueError,
@@ -98,8 +98,13 @@ class InputProcessor:
         """Most tokens that prompt and output of one request may have."""
         return min(self._limits.max_model_len, self._limits.max_sequence_tokens)
 
-    def tokenize(self, prompt: ParsedPrompt, field: str = "prompt") -> tuple[int, ...]:
-        """Return a prompt's ids, checked against the limits.
+    def tokenize(
+        self,
+        prompt: ParsedPrompt,
+        params: SamplingParams,
+        field: str = "prompt",
+    ) -> tuple[int, ...]:
+        """Return a prompt's ids, truncated as asked and checked against the limits.
 
         Raises:
           PromptError: no token, too many, an unknown id, or text without a
@@ -112,10 +117,21 @@ class InputProcessor:
                     field, prompt.text, "token ids, since no tokenizer is loaded"
                 )
             ids = tuple(self._tokenizer.encode(prompt.text or ""))
+        ids = self._truncate(ids, params)
         check_token_ids(
             ids, self._limits.vocab_size - 1, self.max_total_tokens, field=field
         )
         return ids
+
+    def _truncate(
+        self, ids: tuple[int, ...], params: SamplingParams
+    ) -> tuple[int, ...]:
+        kept = params.truncate_prompt_tokens
+        if kept is None:
+            return ids
+        if kept == -1:
+            kept = max(1, self.max_total_tokens - (params.max_tokens or 1))
+        return ids[-kept:]
 
     def check_params(self, params: SamplingParams) -> None:
         """Check parameters against the model.
@@ -211,13 +227,15 @@ class InputProcessor:
             token_ids,
             max_total_tokens=most,
             options=self._options(
-                params, len(token_ids), self._seed(params, number, index)
+                params, len(token_ids), self._seed(params, number, index), index
             ),
             eos_token_id=ends.main,
             stop_token_ids=own_stops | ends.others,
             priority=priority,
             arrival=number,
             cache_salt=cache_salt,
+            reads_cache=not _skips_cache(params, index),
+            repetition=_repetition(params),
         )
 
     def _seed(self, params: SamplingParams, number: int, index: int) -> int:
@@ -226,20 +244,20 @@ class InputProcessor:
         return (params.seed + index) % 2**64 if index else params.seed
 
     def _options(
-        self, params: SamplingParams, num_prompt_tokens: int, seed: int
+        self, params: SamplingParams, num_prompt_tokens: int, seed: int, index: int
     ) -> SamplingOptions:
         # An end id is masked before min_tokens even where it would be ignored.
         named = self._end_tokens.all | frozenset(params.stop_token_ids)
         # A checkpoint may name an end id that has no logit.
         stop_ids = [i for i in named if 0 <= i < self._limits.vocab_size]
-        wanted, allowed = params.logprobs, params.allowed_token_ids
+        allowed = params.allowed_token_ids
         return SamplingOptions(
             temperature=params.temperature,
             top_k=max(0, params.top_k),
             top_p=params.top_p,
             min_p=params.min_p,
             seed=seed,
-            num_logprobs=self._limits.vocab_size if wanted == -1 else wanted,
+            num_logprobs=self._count(params.num_reported),
             stops_from=num_prompt_tokens + params.min_tokens,
             stop_ids=tuple(sorted(stop_ids)) if params.min_tokens else (),
             num_prompt_tokens=num_prompt_tokens,
@@ -249,7 +267,26 @@ class InputProcessor:
             logit_bias=tuple((params.logit_bias or {}).items()),
             allowed_token_ids=None if allowed is None else tuple(allowed),
             banned_token_ids=self.split_bad_words(params).banned_token_ids,
+            # One completion's report on the prompt serves all of them.
+            num_prompt_logprobs=None if index else self._count(params.prompt_logprobs),
+            logprob_token_ids=tuple(params.logprob_token_ids or ()),
         )
+
+    def _count(self, wanted: int | None) -> int | None:
+        return self._limits.vocab_size if wanted == -1 else wanted
+
+
+def _skips_cache(params: SamplingParams, index: int) -> bool:
+    # Only what is computed has logits.
+    reports = params.prompt_logprobs is not None and index == 0
+    return reports or bool(params.skip_reading_prefix_cache)
+
+
+def _repetition(params: SamplingParams) -> Repetition | None:
+    asked = params.repetition_detection
+    if asked is None:
+        return None
+    return Repetition(asked.min_pattern_size, asked.max_pattern_size, asked.min_count)
 
 
 def request_seed(engine_seed: int, number: int) -> int:

@@ -105,13 +105,11 @@ class LLM:
           InvalidValueError: lists of different lengths.
         """
         refuse_unbuilt(unbuilt)
-        inputs = self.llm_engine.inputs
         parsed = parse_prompts(prompts)
-        ids = [
-            inputs.tokenize(prompt, f"prompts[{i}]" if len(parsed) > 1 else "prompt")
-            for i, prompt in enumerate(parsed)
-        ]
-        return self._run(parsed, ids, sampling_params, priority, use_tqdm)
+        names = [f"prompts[{i}]" for i in range(len(parsed))]
+        if len(names) == 1:
+            names = ["prompt"]
+        return self._run(parsed, names, sampling_params, priority, use_tqdm)
 
     @no_type_check
     def chat(  # noqa: PLR0913 - as in vLLM
@@ -163,9 +161,8 @@ class LLM:
             )
             for conversation in _conversations(messages)
         ]
-        inputs = self.llm_engine.inputs
-        checked = [inputs.tokenize(prompt, "conversation") for prompt in prompts]
-        return self._run(prompts, checked, sampling_params, priority, use_tqdm)
+        names = ["conversation"] * len(prompts)
+        return self._run(prompts, names, sampling_params, priority, use_tqdm)
 
     @no_type_check
     def stream(
@@ -262,17 +259,21 @@ class LLM:
     def _run(
         self,
         prompts: Sequence[ParsedPrompt],
-        token_ids: Sequence[Sequence[int]],
+        names: Sequence[str],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         priority: Sequence[int] | None,
         use_tqdm: bool | Callable[..., Any],
     ) -> list[RequestOutput]:
+        inputs = self.llm_engine.inputs
         params = self._params_for(sampling_params, len(prompts))
+        token_ids = [
+            inputs.tokenize(*one) for one in zip(prompts, params, names, strict=True)
+        ]
         priorities = _per_prompt("priority", priority, len(prompts)) or [0] * len(
             params
         )
         for one in priorities:
-            self.llm_engine.inputs.check_priority(one)
+            inputs.check_priority(one)
         requests = zip(prompts, token_ids, params, priorities, strict=True)
         progress = Progress(use_tqdm, len(prompts))
         try:
@@ -291,8 +292,8 @@ class LLM:
         priority: int,
     ) -> Stream:
         inputs = self.llm_engine.inputs
-        ids = inputs.tokenize(prompt)
         (params,) = self._params_for(sampling_params, 1, output_kind)
+        ids = inputs.tokenize(prompt, params)
         inputs.check_priority(priority)
         return self._loop.stream(AskedRequest(prompt, ids, params, priority))
 

@@ -40,12 +40,14 @@ class _Group:
       group_id: the id that the user gave.
       prompt: the prompt's text, None if only its ids were given.
       kind: when outputs are wanted.
+      interval: tokens between two outputs of a completion.
       members: in the order of their index.
     """
 
     group_id: str
     prompt: str | None
     kind: RequestOutputKind
+    interval: int
     members: list[RequestText]
 
     @property
@@ -63,13 +65,18 @@ class _Member(NamedTuple):
 class OutputProcessor:
     """The visible side of all live requests."""
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer | None, *, stream_interval: int = 1
+    ) -> None:
         """Make a processor without requests.
 
         Args:
           tokenizer: turns ids into text; None leaves all text empty.
+          stream_interval: least number of tokens between two outputs of a completion,
+            its first and last ones aside.
         """
         self._tokenizer = tokenizer
+        self._stream_interval = stream_interval
         self._groups: dict[str, _Group] = {}
         self._live: dict[str, _Member] = {}  # by the scheduler's request ids
         self._offered: list[_Member] = []
@@ -85,7 +92,8 @@ class OutputProcessor:
         members = [
             RequestText(request, params, self._tokenizer) for request in requests
         ]
-        group = _Group(group_id, prompt, params.output_kind, members)
+        interval = max(self._stream_interval, params.stream_interval or 1)
+        group = _Group(group_id, prompt, params.output_kind, interval, members)
         self._groups[group_id] = group
         self._follow(group)
 
@@ -114,6 +122,10 @@ class OutputProcessor:
             if member is None or member.state.request is not event.request:
                 continue
             state = member.state
+            if event.prompt_logprobs is not None:
+                state.take_prompt(event.prompt_logprobs)
+                if not event.token_ids and not event.request.is_finished:
+                    continue  # the prompt is not through yet
             state.take(event.logprobs)
             if state.stop_string is not None and not event.request.is_finished:
                 stopped.append((event.request.request_id, state.stop_string))
@@ -195,6 +207,9 @@ class OutputProcessor:
     def _emit(self, member: _Member, outputs: list[RequestOutput]) -> None:
         """Add an output if one is wanted now: of one completion, or all at the end."""
         state, group, number = member
+        unsent = state.num_tokens - state.sent[0]
+        if state.sent[0] and unsent < group.interval and not state.is_finished:
+            return
         self._offered.append(member)
         if group.kind is RequestOutputKind.FINAL_ONLY:
             if group.is_finished:
@@ -210,11 +225,13 @@ class OutputProcessor:
 
 def _output(group: _Group, completions: list[CompletionOutput]) -> RequestOutput:
     first = group.members[0].request
+    delta = group.kind is RequestOutputKind.DELTA
     return RequestOutput(
         request_id=group.group_id,
         prompt=group.prompt,
         prompt_token_ids=first.token_ids[: first.num_prompt_tokens],
         outputs=completions,
         finished=group.is_finished,
+        prompt_logprobs=group.members[0].reported_prompt(delta=delta),
         num_cached_tokens=first.num_cached_tokens,
     )

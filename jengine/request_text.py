@@ -1,8 +1,11 @@
 """The visible side of one request: its text and log-probabilities."""
 
-from jengine.core.plan import TokenLogprobs
+from collections.abc import Sequence
+from typing import Any
+
+from jengine.core.plan import PromptLogprobs, TokenLogprobs
 from jengine.core.request import FinishReason, Request
-from jengine.outputs import CompletionOutput, Logprob
+from jengine.outputs import CompletionOutput, FlatLogprobs, Logprob
 from jengine.sampling_params import SamplingParams
 from jengine.text.detokenizer import IncrementalDetokenizer
 from jengine.text.stop import StopStrings
@@ -16,6 +19,7 @@ class RequestText:
       text: what may be shown.
       num_tokens: output tokens taken in.
       logprobs: for each of them, what was asked for.
+      prompt_logprobs: for each token of the prompt that has been reported on.
       cumulative_logprob: sum of their log-probabilities.
       stop_string: the stop string that ended it.
       sent: tokens and characters that have been delivered.
@@ -35,6 +39,10 @@ class RequestText:
         self.params = params
         self._tokenizer = tokenizer if params.detokenize else None
         self.logprobs: list[dict[int, Logprob]] = []
+        self.prompt_logprobs: list[dict[int, Logprob] | None] = [None]
+        self._reports = params.num_reported is not None
+        # One completion reports on the prompt for all of them.
+        self._reports_prompt = request.options.num_prompt_logprobs is not None
         self.cumulative_logprob = 0.0
         self.sent: tuple[int, int] = (0, 0)
         self.offered: tuple[int, int] = (0, 0)
@@ -112,18 +120,32 @@ class RequestText:
         if request.is_finished and self.stop_string is None:
             self._parts.append(self._stops.finish())
 
+    def take_prompt(self, found: PromptLogprobs) -> None:
+        """Take in what is new about the prompt; a resumed request reports again."""
+        new = len(self.prompt_logprobs) - found.start
+        assert new >= 0, "a part of the prompt was not reported"
+        self.prompt_logprobs += map(self._entry, found.entries[new:])
+
+    def has_prompt_logprobs(self) -> bool:
+        """Whether all is known that was asked about the prompt."""
+        num_prompt_tokens = self.request.num_prompt_tokens
+        return self._reports_prompt and len(self.prompt_logprobs) == num_prompt_tokens
+
     def forget_unexplained(self) -> None:
         """Drop known tokens whose log-probabilities were lost with a broken step.
 
         A draw depends on its position only, so the same ones will be drawn again.
         """
-        if self.params.logprobs is not None:
-            start = self.request.num_prompt_tokens
+        start = self.request.num_prompt_tokens
+        if self._reports_prompt and not self.has_prompt_logprobs():
+            self.logprobs = []
+            del self.request.token_ids[start:]
+        if self._reports:
             del self.request.token_ids[start + len(self.logprobs) :]
 
     def restore(self) -> None:
         """Start over from the known tokens, after a step that broke off anywhere."""
-        if self.params.logprobs is not None:
+        if self._reports:
             # The sum may lag behind the list by the entry that was being added.
             start = self.request.num_prompt_tokens
             drawn = zip(self.logprobs, self.request.token_ids[start:], strict=True)
@@ -145,14 +167,16 @@ class RequestText:
         self.stop_string = self._stops.matched
 
     def _take_logprobs(self, found: TokenLogprobs) -> None:
-        entry = {
+        self.logprobs.append(self._entry(found))
+        self.cumulative_logprob += found.sampled_logprob
+
+    def _entry(self, found: TokenLogprobs) -> dict[int, Logprob]:
+        return {
             token_id: Logprob(logprob, rank, self._piece(token_id))
             for token_id, logprob, rank in zip(
                 found.token_ids, found.logprobs, found.ranks, strict=True
             )
         }
-        self.logprobs.append(entry)
-        self.cumulative_logprob += found.sampled_logprob
 
     def _piece(self, token_id: int) -> str | None:
         return None if self._tokenizer is None else self._tokenizer.convert(token_id)
@@ -162,13 +186,23 @@ class RequestText:
         first_token, first_char = self.sent if delta else (0, 0)
         text, token_ids = self.text, self.output_ids()
         self.offered = (len(token_ids), len(text))
-        asked = self.params.logprobs is not None
+        asked = self._reports
+        logprobs = self.logprobs[first_token : len(token_ids)]
         return CompletionOutput(
             index=index,
             text=text[first_char:],
             token_ids=token_ids[first_token:],
             cumulative_logprob=self.cumulative_logprob if asked else None,
-            logprobs=self.logprobs[first_token : len(token_ids)] if asked else None,
+            logprobs=self._flattened(logprobs) if asked else None,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )
+
+    def reported_prompt(self, *, delta: bool) -> Any:
+        """What was asked about the prompt, if all is known; a delta says it once."""
+        if not self.has_prompt_logprobs() or (delta and self.sent != (0, 0)):
+            return None
+        return self._flattened(self.prompt_logprobs)
+
+    def _flattened(self, listed: Sequence[dict[int, Logprob] | None]) -> Any:
+        return FlatLogprobs(listed) if self.params.flat_logprobs else list(listed)

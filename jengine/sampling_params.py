@@ -12,13 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast, no_type_check
 
-from jengine.errors import SamplingParamsError, UnsupportedError
+from jengine.errors import SamplingParamsError
 from jengine.field_rules import apply_rules, instance_of, member_of, optional
-from jengine.sampling_rules import (
-    GENERATION_CONFIG_FIELDS,
-    SAMPLING_RULES,
-    UNBUILT_FIELDS,
-)
+from jengine.repetition_detection import RepetitionDetectionParams, repetition_rule
+from jengine.sampling_rules import GENERATION_CONFIG_FIELDS, SAMPLING_RULES
 from jengine.structured_outputs import StructuredOutputsParams
 
 GREEDY_BELOW = 1e-5  # temperatures under this mean "take the best token"
@@ -68,27 +65,31 @@ class SamplingParams:
       logprobs: report this many best tokens for each position; 0 only the sampled
         one, -1 the whole vocabulary; True is 1 and False is None.
       prompt_logprobs: the same for the prompt's tokens.
-      logprob_token_ids: token ids whose logprobs are reported besides.
-      flat_logprobs: return logprobs in one flat container.
+      logprob_token_ids: token ids whose logprobs are reported besides, whatever
+        their rank, which is None.
+      flat_logprobs: return logprobs as a `FlatLogprobs`.
       detokenize: make text; False leaves it empty.
       skip_special_tokens: leave special tokens out of the text.
       spaces_between_special_tokens: put spaces between special tokens in the text.
       include_stop_str_in_output: keep the stop string or stop token in the text.
       output_kind: what the outputs of an unfinished request carry.
-      stream_interval: tokens between two streamed outputs.
+      stream_interval: tokens between two streamed outputs; None is the engine's,
+        which it may not fall below.
       structured_outputs: what the text must look like.
       guided_decoding: older name of the same; kept under the new one.
       logit_bias: token id -> number added to its logit.
       allowed_token_ids: the only ids that may be sampled.
       bad_words: words that must not be produced.
-      truncate_prompt_tokens: keep only this many last tokens of the prompt.
-      skip_reading_prefix_cache: compute the whole prompt anew.
-      repetition_detection: end requests that repeat themselves.
-      extra_args: free values for plug-ins.
+      truncate_prompt_tokens: keep only this many last tokens of the prompt; -1 as
+        many as fit beside `max_tokens`.
+      skip_reading_prefix_cache: compute the whole prompt anew; None does so when
+        `prompt_logprobs` needs it.
+      repetition_detection: end requests that repeat themselves, see
+        `RepetitionDetectionParams`; a dict of its fields will do.
+      extra_args: free values for plug-ins, which are kept; the engine reads none.
 
     Raises:
       SamplingParamsError: a value is not allowed.
-      UnsupportedError: the value is fine, but its feature is not built yet.
     """
 
     n: int = 1
@@ -122,8 +123,8 @@ class SamplingParams:
     bad_words: Sequence[str] = ()
     truncate_prompt_tokens: int | None = None
     skip_reading_prefix_cache: bool | None = None
-    repetition_detection: object | None = None
-    extra_args: Mapping[str, Any] | None = None
+    repetition_detection: RepetitionDetectionParams | None = None
+    extra_args: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Check what was given and keep its normal form."""
@@ -132,7 +133,6 @@ class SamplingParams:
         for field, value in kept.items():
             object.__setattr__(self, field, value)
         self._check_together()
-        self._refuse_unbuilt()
         self._normalise_temperature()
 
     def __repr__(self) -> str:
@@ -144,6 +144,13 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         """Whether the best token is taken always, so that nothing is drawn."""
         return self.temperature == 0.0
+
+    @property
+    def num_reported(self) -> int | None:
+        """Best tokens reported for each position; None reports nothing."""
+        if self.logprobs is None and self.logprob_token_ids:
+            return 0
+        return self.logprobs
 
     def clone(self) -> "SamplingParams":
         """Return an equal object."""
@@ -199,14 +206,6 @@ class SamplingParams:
         object.__setattr__(self, "structured_outputs", self.guided_decoding)
         object.__setattr__(self, "guided_decoding", None)
 
-    def _refuse_unbuilt(self) -> None:
-        for field in _changed_fields(self):
-            if field.name in UNBUILT_FIELDS:
-                raise UnsupportedError(
-                    f"SamplingParams.{field.name}={getattr(self, field.name)!r} is not"
-                    f" supported yet; leave it at {field.default!r}"
-                )
-
     def _normalise_temperature(self) -> None:
         if self.temperature < GREEDY_BELOW:
             for field in ("temperature", "top_p", "top_k", "min_p"):
@@ -250,7 +249,9 @@ def check_with_model(
                 "nothing without a tokenizer, since it is about text",
                 "Let the engine load its tokenizer.",
             )
-    _check_logprobs(params.logprobs, vocab_size, max_logprobs)
+    _check_ids("logprob_token_ids", params.logprob_token_ids or (), vocab_size)
+    for field in ("logprobs", "prompt_logprobs"):
+        _check_logprobs(field, getattr(params, field), vocab_size, max_logprobs)
 
 
 def _check_ids(field: str, token_ids: Iterable[int], vocab_size: int) -> None:
@@ -260,12 +261,14 @@ def _check_ids(field: str, token_ids: Iterable[int], vocab_size: int) -> None:
             raise SamplingParamsError(field, token_id, allowed)
 
 
-def _check_logprobs(logprobs: int | None, vocab_size: int, max_logprobs: int) -> None:
+def _check_logprobs(
+    field: str, logprobs: int | None, vocab_size: int, max_logprobs: int
+) -> None:
     cap = vocab_size if max_logprobs == -1 else max_logprobs
     asked = vocab_size if logprobs == -1 else logprobs
     if asked is not None and asked > cap:
         raise SamplingParamsError(
-            "logprobs",
+            field,
             logprobs,
             f"0 to {cap}, the engine's max_logprobs",
             "Start the engine with a larger max_logprobs (-1 is no cap).",
@@ -299,6 +302,7 @@ _RULES = {
     **SAMPLING_RULES,
     "output_kind": member_of(RequestOutputKind),
     "structured_outputs": optional(instance_of(StructuredOutputsParams)),
+    "repetition_detection": optional(repetition_rule()),
 }
 
 _DEFAULTS: Mapping[str, object] = {

@@ -9,6 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import cast
 
+from jengine.core.plan import MOST_LISTED_IDS
 from jengine.field_rules import (
     Rule,
     as_integer,
@@ -21,7 +22,6 @@ from jengine.field_rules import (
 )
 
 MOST_COMPLETIONS = 16384  # vLLM's cap of n
-MOST_LOGPROB_TOKEN_IDS = 128
 
 
 def _logprobs_rule() -> Rule:
@@ -65,6 +65,16 @@ def _logit_bias_rule() -> Rule:
     return Rule("a dict from token ids to finite numbers", convert)
 
 
+def _truncation_rule() -> Rule:
+    count = integer(1)
+
+    def convert(value: object) -> object:
+        kept = as_integer(value)
+        return kept if kept == -1 else count.convert(kept)
+
+    return Rule("an integer of at least 1, or -1 for what fits", convert)
+
+
 def _extra_args_rule() -> Rule:
     def convert(value: object) -> object:
         return dict(cast("Mapping[str, object]", value)) or None
@@ -99,7 +109,7 @@ SAMPLING_RULES: Mapping[str, Rule] = {
     "min_tokens": integer(0),
     "logprobs": _logprobs_rule(),
     "prompt_logprobs": _logprobs_rule(),
-    "logprob_token_ids": optional(many(integer(0), most=MOST_LOGPROB_TOKEN_IDS)),
+    "logprob_token_ids": optional(many(integer(0), most=MOST_LISTED_IDS)),
     "flat_logprobs": boolean(),
     "detokenize": boolean(),
     "skip_special_tokens": boolean(),
@@ -109,23 +119,10 @@ SAMPLING_RULES: Mapping[str, Rule] = {
     "logit_bias": optional(_logit_bias_rule()),
     "allowed_token_ids": optional(many(integer(0), least=1)),
     "bad_words": many(text()),
-    "truncate_prompt_tokens": optional(integer(1)),
+    "truncate_prompt_tokens": optional(_truncation_rule()),
     "skip_reading_prefix_cache": optional(boolean()),
     "extra_args": optional(_extra_args_rule()),
 }
-
-UNBUILT_FIELDS = frozenset(
-    {
-        "prompt_logprobs",
-        "logprob_token_ids",
-        "flat_logprobs",
-        "stream_interval",
-        "truncate_prompt_tokens",
-        "skip_reading_prefix_cache",
-        "repetition_detection",
-        "extra_args",
-    }
-)
 
 GENERATION_CONFIG_FIELDS: Mapping[str, str] = {
     "repetition_penalty": "repetition_penalty",

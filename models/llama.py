@@ -72,7 +72,7 @@ class Llama(nnx.Module):
 
     def __call__(
         self, inputs: StepInputs, kv: KVCache, attend: Attend
-    ) -> tuple[Float[Array, "R M"], KVCache]:
+    ) -> tuple[Float[Array, "T M"], KVCache]:
         """Run the step's tokens.
 
         Args:
@@ -81,8 +81,8 @@ class Llama(nnx.Module):
           attend: the attention backend.
 
         Returns:
-          The normalised hidden state of each row's `logits_indices`, and the cache
-          with the keys and values of the step's tokens.
+          The normalised hidden state of each token, and the cache with the keys and
+          values of the step's tokens.
         """
         with jax.named_scope("embed"):
             x = self.embed(inputs.token_ids)
@@ -98,13 +98,7 @@ class Llama(nnx.Module):
                 x, cache = layer(x, inputs, cache, turn, attend)
             caches.append(cache)
         with jax.named_scope("final_norm"):
-            return self.norm(_wanted_rows(x, inputs)), KVCache(layers=tuple(caches))
-
-
-def _wanted_rows(x: Float[Array, "T M"], inputs: StepInputs) -> Float[Array, "R M"]:
-    if inputs.single_token_rows:
-        return x
-    return x.at[inputs.logits_indices].get(mode="clip", wrap_negative_indices=False)
+            return self.norm(x), KVCache(layers=tuple(caches))
 
 
 def parameter_sources(config: ModelConfig) -> dict[Path, tuple[str, ...]]:

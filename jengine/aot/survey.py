@@ -111,7 +111,7 @@ def plan_survey(request: SurveyRequest) -> Survey:
         num_blocks=num_blocks,
         max_model_len=max_model_len,
         buckets=buckets,
-        keys=tuple(all_keys(buckets, max_logprobs)),
+        keys=tuple(all_keys(buckets, max_logprobs, resolved.asked.logprobs_mode)),
     )
 
 

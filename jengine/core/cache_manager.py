@@ -49,6 +49,8 @@ class CacheManager:
         if not self.enable_prefix_caching:
             return []
         self._extend_hashes(request)
+        if not request.reads_cache:
+            return []
         hit: list[int] = []
         most = (len(request.token_ids) - 1) // self.block_size
         for block_hash in itertools.islice(request.block_hashes, most):

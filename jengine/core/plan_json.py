@@ -7,6 +7,7 @@ a reader refuses numbers that it does not know.
 from typing import Any
 
 from jengine.core.plan import (
+    PromptLogprobs,
     SamplingOptions,
     ScheduledRequest,
     StepPlan,
@@ -14,7 +15,7 @@ from jengine.core.plan import (
     TokenLogprobs,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def plan_to_json(plan: StepPlan) -> dict[str, Any]:
@@ -42,7 +43,12 @@ def plan_from_json(value: dict[str, Any]) -> StepPlan:
 def result_to_json(result: StepResult) -> dict[str, Any]:
     """Turn a result into dicts, lists, strings and numbers."""
     logprobs = result.logprobs and [row and row._asdict() for row in result.logprobs]
-    return {"schema": SCHEMA, **result._asdict(), "logprobs": logprobs}
+    prompts = [
+        {"row": row, "start": found.start, "entries": [e._asdict() for e in found[1]]}
+        for row, found in result.prompt_logprobs
+    ]
+    lists = {"logprobs": logprobs, "prompt_logprobs": prompts}
+    return {"schema": SCHEMA, **result._asdict(), **lists}
 
 
 def result_from_json(value: dict[str, Any]) -> StepResult:
@@ -53,12 +59,13 @@ def result_from_json(value: dict[str, Any]) -> StepResult:
     """
     fields = _checked(value)
     if fields["logprobs"] is not None:
-        fields["logprobs"] = tuple(_logprobs(row) for row in fields["logprobs"])
+        fields["logprobs"] = tuple(row and _logprobs(row) for row in fields["logprobs"])
     return StepResult(
         step=fields["step"],
         sampled=tuple(tuple(ids) for ids in fields["sampled"]),
         logprobs=fields["logprobs"],
         failed_rows=tuple(fields["failed_rows"]),
+        prompt_logprobs=tuple(map(_prompt_logprobs, fields["prompt_logprobs"])),
     )
 
 
@@ -83,15 +90,23 @@ def _row(value: dict[str, Any]) -> ScheduledRequest:
 
 def _options(value: dict[str, Any]) -> SamplingOptions:
     fields = dict(value)
-    for name in ("stop_ids", "allowed_token_ids", "banned_token_ids"):
+    for name in (
+        "stop_ids",
+        "allowed_token_ids",
+        "banned_token_ids",
+        "logprob_token_ids",
+    ):
         fields[name] = fields[name] if fields[name] is None else tuple(fields[name])
     fields["logit_bias"] = tuple(tuple(pair) for pair in fields["logit_bias"])
     return SamplingOptions(**fields)
 
 
-def _logprobs(value: dict[str, Any] | None) -> TokenLogprobs | None:
-    if value is None:
-        return None
+def _prompt_logprobs(value: dict[str, Any]) -> tuple[int, PromptLogprobs]:
+    entries = tuple(_logprobs(entry) for entry in value["entries"])
+    return value["row"], PromptLogprobs(value["start"], entries)
+
+
+def _logprobs(value: dict[str, Any]) -> TokenLogprobs:
     fields: dict[str, Any] = dict(value)
     for name in ("token_ids", "logprobs", "ranks"):
         fields[name] = tuple(fields[name])

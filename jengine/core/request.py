@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jengine.core.block_hash import BlockHash
 from jengine.core.plan import SamplingOptions
@@ -24,6 +25,21 @@ class FinishReason(enum.StrEnum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    REPETITION = "repetition"
+
+
+class Repetition(NamedTuple):
+    """When an output counts as going round in circles.
+
+    Attributes:
+      least_size: least tokens of what repeats.
+      most_size: most tokens of it.
+      count: times that it must stand one after another.
+    """
+
+    least_size: int
+    most_size: int
+    count: int
 
 
 class Request:
@@ -43,6 +59,8 @@ class Request:
       num_slots: tokens that the request's blocks have room for.
       ending_ids: ids that end the output, the main EOS among them.
       in_flight: numbers of the steps whose sampled token is not known yet.
+      first_step: number of the step that admitted it last, None before that; what an
+        earlier step says is about another life of it.
       seat: index of its state on the device while it runs, else None.
     """
 
@@ -53,6 +71,7 @@ class Request:
         "ending_ids",
         "eos_token_id",
         "finish_reason",
+        "first_step",
         "in_flight",
         "max_total_tokens",
         "num_cached_tokens",
@@ -62,6 +81,8 @@ class Request:
         "num_slots",
         "options",
         "priority",
+        "reads_cache",
+        "repetition",
         "request_id",
         "seat",
         "status",
@@ -81,6 +102,8 @@ class Request:
         priority: int = 0,
         arrival: int = 0,
         cache_salt: str | None = None,
+        reads_cache: bool = True,
+        repetition: Repetition | None = None,
     ) -> None:
         """Describe a request that waits.
 
@@ -94,6 +117,8 @@ class Request:
           priority: smaller is served sooner under the priority policy.
           arrival: order of arrival, which breaks ties.
           cache_salt: requests share cached blocks only if their salts are equal.
+          reads_cache: whether blocks cached by others may stand for its tokens.
+          repetition: ends the output once it repeats itself so.
 
         Raises:
           ValueError: an empty prompt, or no room for a single output token.
@@ -117,6 +142,8 @@ class Request:
         self.priority = priority
         self.arrival = arrival
         self.cache_salt = cache_salt
+        self.reads_cache = reads_cache
+        self.repetition = repetition
         self.block_hashes: list[BlockHash] = []
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None
@@ -128,6 +155,7 @@ class Request:
         self.num_expected_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
         self.num_slots = 0
+        self.first_step: int | None = None
         self.in_flight: list[int] = []
         self.seat: int | None = None
 

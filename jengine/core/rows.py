@@ -52,6 +52,6 @@ def schedule_row(
             new_block_ids,
             samples,
             options,
-            tuple(known) if options is not None and options.counts_tokens else (),
+            tuple(known) if options is not None and options.needs_history else (),
         ),
     )

@@ -199,7 +199,7 @@ class Scheduler:
 
         Returns:
           One event for each request that got a token, in row order, then one for
-          each that failed.
+          each that failed, then one for each of which only the prompt is news.
         """
         events: list[TokenEvent] = []
         table, requests, step = self._table, self._table.requests, plan.step
@@ -219,12 +219,18 @@ class Scheduler:
             del in_flight[0]
             known = request.token_ids
             known += ids
-            events.append(_new_tuple(TokenEvent, (request, ids, row_logprobs)))
-            if ids[-1] in request.ending_ids or len(known) >= request.max_total_tokens:
+            events.append(_new_tuple(TokenEvent, (request, ids, row_logprobs, None)))
+            if (
+                ids[-1] in request.ending_ids
+                or len(known) >= request.max_total_tokens
+                or request.repetition is not None
+            ):
                 ended |= table.end_if_stopped(request)
         if result.failed_rows:
             events += self._fail_rows(plan, result.failed_rows)
             ended = True
+        if result.prompt_logprobs:
+            events = self._add_prompt_logprobs(events, plan, result)
         if ended:
             table.sweep()
         return events
@@ -338,6 +344,7 @@ class Scheduler:
             block_ids = cache.admit(request, prefix, num_cached + count)
             self._count_lookup(request, num_cached)
             table.start(request, num_cached)
+            request.first_step = self._next_step
             row = schedule_row(
                 request, count, block_ids, self._next_step, request.options
             )
@@ -350,6 +357,24 @@ class Scheduler:
         if request.num_cached_tokens is None:
             self._counters.prefix_cache_queries += request.num_prompt_tokens
             self._counters.prefix_cache_hits += num_cached
+
+    def _add_prompt_logprobs(
+        self, events: list[TokenEvent], plan: StepPlan, result: StepResult
+    ) -> list[TokenEvent]:
+        """Join what is known of prompts now to the events of the same requests."""
+        by_id = {event.request.request_id: event for event in events}
+        for index, found in result.prompt_logprobs:
+            request_id = plan.rows[index].request_id
+            event = by_id.get(request_id)
+            request = self.get(request_id) if event is None else event.request
+            if request is None:
+                continue
+            # The row may be of an earlier life of the request, or of its name.
+            if request.first_step is None or plan.step < request.first_step:
+                continue
+            event = event or TokenEvent(request, (), None)
+            by_id[request_id] = event._replace(prompt_logprobs=found)
+        return list(by_id.values())
 
     def _fail_rows(
         self, plan: StepPlan, failed_rows: Iterable[int]

@@ -66,6 +66,7 @@ def build_runner(
         token_budget=resolved.max_num_batched_tokens,
         max_model_len=min(resolved.max_model_len, capacity),
         max_logprobs=resolved.vocab_size if max_logprobs == -1 else max_logprobs,
+        logprobs_mode=resolved.asked.logprobs_mode,
     )
     logger.info(
         "KV pool: %d blocks, %d tokens, %.1f requests of %d tokens",

@@ -1,11 +1,14 @@
 """The host's copy of what every seat holds: a fold over the stream of plans."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from jengine.core.plan import SamplingOptions, ScheduledRequest, StepPlan
 from jengine.runner.layout import SamplingColumn
+from jengine.runner.prompt_logprobs import PromptPart, ReportedPrompt
 
-RANDOM, FILTERED, LOGPROBS, ADJUSTED = 1, 2, 4, 8
+RANDOM, FILTERED, LOGPROBS, ADJUSTED, LISTED = 1, 2, 4, 8, 16
 
 
 class SeatMirror:
@@ -16,10 +19,12 @@ class SeatMirror:
       num_blocks: blocks of each seat.
       sampling: the seat's part of a packed sampling row.
       features: which parts of the sampler the seat needs (RANDOM, FILTERED,
-        LOGPROBS, ADJUSTED).
+        LOGPROBS, ADJUSTED, LISTED).
       stops_from: first position at which the seat's stop ids are allowed.
       stop_ids: those ids.
       num_logprobs: alternatives reported; -1 stands for none asked.
+      listed_ids: ids reported besides.
+      prompts: those that are still to be reported on, by seat.
     """
 
     def __init__(self, *, max_num_seqs: int, max_blocks: int) -> None:
@@ -31,6 +36,8 @@ class SeatMirror:
         self.stops_from = np.zeros(max_num_seqs, np.int32)
         self.stop_ids: list[tuple[int, ...]] = [()] * max_num_seqs
         self.num_logprobs: list[int] = [-1] * max_num_seqs
+        self.listed_ids: list[tuple[int, ...]] = [()] * max_num_seqs
+        self.prompts: dict[int, ReportedPrompt] = {}
 
     def apply(self, plan: StepPlan) -> list[ScheduledRequest]:
         """Take in what a plan changes; plans come in order, each once.
@@ -57,6 +64,20 @@ class SeatMirror:
         self.stop_ids[row.seat] = options.stop_ids
         wanted = options.num_logprobs
         self.num_logprobs[row.seat] = -1 if wanted is None else wanted
+        self.listed_ids[row.seat] = options.logprob_token_ids
+        self.prompts.pop(row.seat, None)
+        # The first token is explained by nothing.
+        if options.num_prompt_logprobs is not None and options.num_prompt_tokens > 1:
+            self.prompts[row.seat] = ReportedPrompt(
+                row.history[: options.num_prompt_tokens], options.num_prompt_logprobs
+            )
+
+    def forget_prompts(self, parts: Iterable[PromptPart]) -> None:
+        """Note what has been reported; a prompt that is through needs no more."""
+        for part in parts:
+            prompt = self.prompts[part.seat]
+            if part.start + len(part.token_ids) == len(prompt.token_ids):
+                del self.prompts[part.seat]
 
     def _append_blocks(self, row: ScheduledRequest, start: int) -> None:
         end = start + len(row.new_block_ids)
@@ -73,6 +94,7 @@ def features(options: SamplingOptions) -> int:
         + FILTERED * filtered
         + LOGPROBS * (options.num_logprobs is not None)
         + ADJUSTED * (options.counts_tokens or options.biases_logits)
+        + LISTED * bool(options.logprob_token_ids)
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from jengine.core.plan import SamplingOptions, StepPlan
+from jengine.core.plan import MOST_LISTED_IDS, SamplingOptions, StepPlan
 from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.mirror import SeatMirror, float_columns
@@ -214,6 +214,25 @@ def restrict(mask: np.ndarray, constraints: Sequence[Constraint]) -> np.ndarray:
         constraint.restrict(allowed)
     both = allowed & mask
     return both if both.any() else allowed
+
+
+def pack_listed(
+    listed_ids: Sequence[tuple[int, ...]], lines: Sequence[int], *, num_rows: int
+) -> np.ndarray:
+    """Pack the ids that sampling rows want reported besides.
+
+    Args:
+      listed_ids: of each sampling row.
+      lines: its line.
+      num_rows: padded rows.
+
+    Returns:
+      int32 of [num_rows, MOST_LISTED_IDS], padded with zeros.
+    """
+    out = np.zeros((num_rows, MOST_LISTED_IDS), np.int32)
+    for line, ids in zip(lines, listed_ids, strict=True):
+        out[line, : len(ids)] = ids
+    return out
 
 
 def no_mask(num_rows: int, vocab_size: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from jengine.core.plan import LogprobsMode
 from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.sample import EVERYTHING, SampleMode
 
@@ -23,6 +24,20 @@ class SeatKey(NamedTuple):
     """The program that sets a seat's biases and counts."""
 
 
+class PromptKey(NamedTuple):
+    """The program that reports on tokens of prompts, of a step of some size.
+
+    Attributes:
+      tokens: padded tokens of the step.
+      num_logprobs: alternatives reported.
+      values: what is reported.
+    """
+
+    tokens: int
+    num_logprobs: int
+    values: LogprobsMode
+
+
 class DecodeKey(NamedTuple):
     """The program that does both, for a bucket with one token a row."""
 
@@ -30,29 +45,36 @@ class DecodeKey(NamedTuple):
     mode: SampleMode
 
 
-ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey
+ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey | PromptKey
 
 
-def all_keys(buckets: Buckets, max_logprobs: int) -> list[ProgramKey]:
+def all_keys(
+    buckets: Buckets, max_logprobs: int, values: LogprobsMode = "raw_logprobs"
+) -> list[ProgramKey]:
     """Return every program that requests can need, those for plain decoding first.
 
     Args:
       buckets: the padded sizes.
       max_logprobs: most alternatives that a row may ask for.
+      values: what logprobs are.
     """
     steps = buckets.steps()
     plain = (SampleMode(), SampleMode(random=True))
     singles = [bucket for bucket in steps if bucket.single_token_rows]
-    modes = sample_modes(max_logprobs)
+    modes = sample_modes(max_logprobs, values)
+    tokens = dict.fromkeys(bucket.tokens for bucket in steps)
     return [
         *(DecodeKey(bucket, mode) for bucket in singles for mode in plain),
         *(ForwardKey(bucket) for bucket in steps),
         SeatKey(),
         *(SampleKey(rows, mode) for rows in buckets.rows for mode in modes),
+        *(PromptKey(count, max_logprobs, values) for count in tokens),
     ]
 
 
-def sample_modes(max_logprobs: int) -> list[SampleMode]:
+def sample_modes(
+    max_logprobs: int, values: LogprobsMode = "raw_logprobs"
+) -> list[SampleMode]:
     """Return the modes of sampling programs."""
     draws = [(False, False), (True, False), (True, True)]
     plain = [
@@ -60,11 +82,10 @@ def sample_modes(max_logprobs: int) -> list[SampleMode]:
         for random, filtered in draws
         for masked in (False, True)
     ]
-    return [
-        mode._replace(num_logprobs=num_logprobs)
-        for mode in (*plain, EVERYTHING)
-        for num_logprobs in (None, max_logprobs)
-    ]
+    silent = [*plain, EVERYTHING]
+    shown = {"num_logprobs": max_logprobs, "values": values}
+    reporting = [mode._replace(**shown) for mode in silent]
+    return [*silent, *reporting, reporting[-1]._replace(listed=True)]
 
 
 def program_name(key: ProgramKey) -> str:
@@ -86,6 +107,8 @@ def program_name(key: ProgramKey) -> str:
             return f"sample_r{rows}_{_mode_name(mode)}"
         case SeatKey():
             return "set_seat"
+        case PromptKey(tokens, num_logprobs):
+            return f"prompt_t{tokens}_logprobs{num_logprobs}"
 
 
 def _bucket_name(bucket: StepBucket) -> str:
@@ -95,7 +118,7 @@ def _bucket_name(bucket: StepBucket) -> str:
 
 def _mode_name(mode: SampleMode) -> str:
     words = ["random" if mode.random else "greedy"]
-    features = ("filtered", "masked", "adjusted")
+    features = ("filtered", "masked", "adjusted", "listed")
     words += [word for word in features if getattr(mode, word)]
     if mode.num_logprobs is not None:
         words.append(f"logprobs{mode.num_logprobs}")

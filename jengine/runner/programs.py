@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jengine.core.plan import MOST_LISTED_IDS
 from jengine.runner.adjust import SeatTables, set_seat, table_shapes
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
@@ -21,10 +22,12 @@ from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
+    PromptKey,
     SampleKey,
     SeatKey,
     program_name,
 )
+from jengine.runner.prompt_logprobs import TARGETS, prompt_logprobs
 from jengine.runner.sample import SampleMode
 from jengine.runner.sharding import TensorParallel
 from jengine.runner.step import StepContext, decode_step, forward, sample
@@ -137,7 +140,7 @@ class _Call(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     roles: tuple[str, ...]
-    out_roles: tuple[str, ...]
+    out_roles: tuple[str, ...] | str
     donated: tuple[int, ...]
 
 
@@ -147,7 +150,8 @@ def _call(shapes: ProgramShapes, key: ProgramKey) -> _Call:
     match key:
         case ForwardKey(bucket):
             function = functools.partial(forward, context, bucket)
-            return _Call(function, (*state, _ints(bucket)), roles, ("kv", "same"), (1,))
+            out_roles = ("kv", "same", "same")
+            return _Call(function, (*state, _ints(bucket)), roles, out_roles, (1,))
         case DecodeKey(bucket, mode):
             function = functools.partial(decode_step, context, bucket, mode)
             args = (*state, _ints(bucket), _packed(bucket.rows))
@@ -164,7 +168,15 @@ def _call(shapes: ProgramShapes, key: ProgramKey) -> _Call:
             vocab_size = tables.counts.shape[1]
             bias = jax.ShapeDtypeStruct((vocab_size,), np.float32)
             args = (tables, _host_ints(), _host_ints(vocab_size), bias)
-            return _Call(set_seat, args, ("same",) * 4, ("same",), (0,))
+            return _Call(set_seat, args, ("same",) * 4, "same", (0,))
+        case PromptKey(tokens, num_logprobs, values):
+            function = functools.partial(
+                prompt_logprobs, num_logprobs, values, split_over=context.split_over
+            )
+            head = head_weight(shapes.params)
+            states = _states(shapes, tokens)
+            args = (head, states, _host_ints(TARGETS, 2))
+            return _Call(function, args, ("head", "same", "same"), "same", ())
 
 
 def _table_shapes(shapes: ProgramShapes) -> SeatTables:
@@ -178,15 +190,21 @@ def _sample_shapes(
     shapes: ProgramShapes, rows: int, mode: SampleMode
 ) -> tuple[Any, ...]:
     head, last_token = head_weight(shapes.params), shapes.last_token
-    vocab_size, width = head.shape
-    # Hidden states lie like the last tokens: on the one device, or on each.
-    hidden = jax.ShapeDtypeStruct(
-        (shapes.context.max_rows, width), head.dtype, sharding=last_token.sharding
-    )
+    hidden = _states(shapes, shapes.context.max_rows)
     args = (head, last_token, hidden, _packed(rows))
     if mode.masked:
-        args = (*args, _host_ints(rows, -(-vocab_size // 32)))
-    return (*args, _table_shapes(shapes)) if mode.adjusted else args
+        args = (*args, _host_ints(rows, -(-head.shape[0] // 32)))
+    if mode.adjusted:
+        args = (*args, _table_shapes(shapes))
+    return (*args, _host_ints(rows, MOST_LISTED_IDS)) if mode.listed else args
+
+
+def _states(shapes: ProgramShapes, count: int) -> jax.ShapeDtypeStruct:
+    """Shape of hidden states; they lie like the last tokens, on each device."""
+    head = head_weight(shapes.params)
+    return jax.ShapeDtypeStruct(
+        (count, head.shape[1]), head.dtype, sharding=shapes.last_token.sharding
+    )
 
 
 def _shape(array: Any) -> jax.ShapeDtypeStruct:

@@ -1,10 +1,23 @@
 """What the sampler returned, as a step result: pure."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from jengine.core.plan import StepResult, TokenLogprobs
+from jengine.core.plan import MOST_LISTED_IDS, StepResult, TokenLogprobs
+
+
+class Wanted(NamedTuple):
+    """What one row wants reported.
+
+    Attributes:
+      num_logprobs: best ids; -1 for a row that wants nothing.
+      listed_ids: further ids.
+    """
+
+    num_logprobs: int
+    listed_ids: tuple[int, ...] = ()
 
 
 def unpack_result(
@@ -14,7 +27,7 @@ def unpack_result(
     num_rows: int,
     sampling_rows: Sequence[int],
     lines: Sequence[int],
-    num_logprobs: Sequence[int] | None,
+    wanted: Sequence[Wanted] | None,
     vocab_size: int,
 ) -> StepResult:
     """Put the sampler's lines back in the order of the plan's rows.
@@ -25,8 +38,7 @@ def unpack_result(
       num_rows: rows of the plan.
       sampling_rows: rows that sample, ascending.
       lines: the line of `out` that belongs to each of them.
-      num_logprobs: alternatives that each of them asked for, -1 for none; None
-        when no row asked.
+      wanted: what each of them wants reported; None when none does.
       vocab_size: an id of this value says that the logits were not numbers.
     """
     if out is None:
@@ -44,8 +56,8 @@ def unpack_result(
         failed = tuple(row for row in sampling_rows if ids[row] == (vocab_size,))
         ids = tuple(() if one == (vocab_size,) else one for one in ids)
     logprobs = None
-    if num_logprobs is not None:
-        logprobs = _logprobs(out, num_rows, sampling_rows, lines, num_logprobs)
+    if wanted is not None:
+        logprobs = _logprobs(out, num_rows, sampling_rows, lines, wanted)
     return StepResult(step, ids, logprobs, failed)
 
 
@@ -54,13 +66,39 @@ def _logprobs(
     num_rows: int,
     sampling_rows: Sequence[int],
     lines: Sequence[int],
-    num_logprobs: Sequence[int],
+    wanted: Sequence[Wanted],
 ) -> tuple[TokenLogprobs | None, ...]:
     places: list[TokenLogprobs | None] = [None] * num_rows
-    for row, line, wanted in zip(sampling_rows, lines, num_logprobs, strict=True):
-        if wanted >= 0:
-            places[row] = line_logprobs(out[line], wanted)
+    # The program listed ids for every row if one row asked for it.
+    has_list = any(one.listed_ids for one in wanted)
+    for row, line, one in zip(sampling_rows, lines, wanted, strict=True):
+        if one.num_logprobs < 0:
+            continue
+        best = out[line]
+        if has_list:
+            best = best[:-MOST_LISTED_IDS]
+        found = line_logprobs(best, one.num_logprobs)
+        if one.listed_ids:
+            values = out[line][-MOST_LISTED_IDS:].view(np.float32)
+            found = add_listed(found, one.listed_ids, values.tolist())
+        places[row] = found
     return tuple(places)
+
+
+def add_listed(
+    found: TokenLogprobs, listed_ids: Sequence[int], values: Sequence[float]
+) -> TokenLogprobs:
+    """Add ids that are not among those found; their ranks nobody counted."""
+    new = {
+        token_id: value
+        for token_id, value in zip(listed_ids, values, strict=False)
+        if token_id not in found.token_ids
+    }
+    return found._replace(
+        token_ids=(*found.token_ids, *new),
+        logprobs=(*found.logprobs, *new.values()),
+        ranks=(*found.ranks, *[None] * len(new)),
+    )
 
 
 def line_logprobs(line: np.ndarray, wanted: int) -> TokenLogprobs:

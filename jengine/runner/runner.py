@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jengine.core.plan import (
+    LogprobsMode,
     SamplingOptions,
     ScheduledRequest,
     StepPlan,
@@ -23,60 +24,46 @@ from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import Buckets, StepBucket, make_buckets
 from jengine.runner.cache import allocate
 from jengine.runner.device import Device, gpu_target
+from jengine.runner.handle import StepHandle, Undrawn
 from jengine.runner.load import LoadedModel
-from jengine.runner.mirror import ADJUSTED, FILTERED, LOGPROBS, RANDOM, SeatMirror
-from jengine.runner.pack import Constraint, no_mask, pack_mask, pack_step, restrict
+from jengine.runner.mirror import (
+    ADJUSTED,
+    FILTERED,
+    LISTED,
+    LOGPROBS,
+    RANDOM,
+    SeatMirror,
+)
+from jengine.runner.pack import (
+    Constraint,
+    PackedStep,
+    no_mask,
+    pack_listed,
+    pack_mask,
+    pack_step,
+    restrict,
+)
 from jengine.runner.pallas_attention import HeadShape
 from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
+    PromptKey,
     SampleKey,
     SeatKey,
     all_keys,
 )
 from jengine.runner.programs import ProgramStore
+from jengine.runner.prompt_logprobs import (
+    PromptPart,
+    pack_targets,
+    prompt_parts,
+    unpack_targets,
+)
+from jengine.runner.results import Wanted
 from jengine.runner.sample import EVERYTHING, SampleMode
 from jengine.runner.step import StepContext
 from models.registry import head_weight
-
-
-class StepHandle(NamedTuple):
-    """A step in flight.
-
-    Attributes:
-      step: number of the step.
-      num_rows: rows of its plan.
-      sampling_rows: rows that sample, ascending.
-      lines: where each of them lies in `out`.
-      num_logprobs: for each sampling row the alternatives it asked for, -1 for
-        none; None when no row asked.
-      out: what the sampler returned, on the device; None when no row samples, or
-        not yet.
-      undrawn: what `draw` needs, for a step that waits for masks.
-    """
-
-    step: int
-    num_rows: int
-    sampling_rows: Sequence[int]
-    lines: Sequence[int]
-    num_logprobs: list[int] | None
-    out: jax.Array | None
-    undrawn: "Undrawn | None" = None
-
-
-class Undrawn(NamedTuple):
-    """A step between its forward program and its sampling program.
-
-    Attributes:
-      hidden: on the device.
-      packed: what the sampler reads.
-      seats: of the sampling rows.
-    """
-
-    hidden: jax.Array
-    packed: np.ndarray
-    seats: np.ndarray
 
 
 class RunnerLimits(NamedTuple):
@@ -89,6 +76,7 @@ class RunnerLimits(NamedTuple):
       token_budget: most tokens of a step.
       max_model_len: most tokens of a sequence.
       max_logprobs: most alternatives that a row may ask for.
+      logprobs_mode: what logprobs are.
     """
 
     num_blocks: int
@@ -97,6 +85,7 @@ class RunnerLimits(NamedTuple):
     token_budget: int
     max_model_len: int
     max_logprobs: int
+    logprobs_mode: LogprobsMode = "raw_logprobs"
 
 
 class ModelRunner:
@@ -176,7 +165,7 @@ class ModelRunner:
 
     def program_keys(self) -> list[ProgramKey]:
         """All programs, those for plain decoding first."""
-        return all_keys(self.buckets, self._max_logprobs)
+        return all_keys(self.buckets, self._max_logprobs, self.limits.logprobs_mode)
 
     def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> StepHandle:
         """Start a step; returns before the device has done it.
@@ -188,20 +177,22 @@ class ModelRunner:
         self._set_tables(self._mirror.apply(plan))
         packed = pack_step(plan, self._mirror, self.buckets)
         bucket, rows = packed.bucket, packed.rows.sampling_rows
-        if packed.sampling is None:
-            self._forward(bucket, packed.ints)
-            return StepHandle(plan.step, len(plan.rows), [], [], None, None)
-        seats = packed.rows.seats[list(rows)]
         lines = rows if bucket.single_token_rows else range(len(rows))
         handle = StepHandle(plan.step, len(plan.rows), rows, lines, None, None)
+        parts = prompt_parts(plan, self._mirror.prompts) if self._mirror.prompts else []
+        if not (awaits_masks or parts or packed.sampling is None):
+            return self._run(handle, packed)
+        hidden, states = self._forward(bucket, packed.ints)
+        outs = self._report_prompts(parts, states)
+        self._mirror.forget_prompts(parts)
+        handle = handle._replace(prompt_parts=parts, prompt_outs=outs)
+        if packed.sampling is None:
+            return handle
+        seats = packed.rows.seats[list(rows)]
+        undrawn = Undrawn(hidden, packed.sampling, seats)
         if awaits_masks:
-            hidden = self._forward(bucket, packed.ints)
-            return handle._replace(undrawn=Undrawn(hidden, packed.sampling, seats))
-        mask = pack_mask(packed.sampling, self._mirror, vocab_size=self._vocab_size)
-        mode, wanted = self._sampling_mode(seats, masked=mask is not None)
-        out = self._run(bucket, mode, packed.ints, packed.sampling, mask)
-        out.copy_to_host_async()
-        return handle._replace(num_logprobs=wanted, out=out)
+            return handle._replace(undrawn=undrawn)
+        return self._draw(handle, undrawn, self._mask(packed.sampling))
 
     def draw(
         self, handle: StepHandle, constraints: Sequence[Sequence[Constraint]]
@@ -217,29 +208,31 @@ class ModelRunner:
         """
         if handle.undrawn is None:
             return handle
-        hidden, packed, seats = handle.undrawn
-        mask = pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
+        packed = handle.undrawn.packed
+        mask = self._mask(packed)
         mask = no_mask(len(packed), self._vocab_size) if mask is None else mask
         for line, own in zip(handle.lines, constraints, strict=True):
             if own:
                 mask[line] = restrict(mask[line], own)
-        mode, wanted = self._sampling_mode(seats, masked=True)
-        out = self._sample(mode, hidden, packed, mask)
-        out.copy_to_host_async()
-        return handle._replace(num_logprobs=wanted, out=out, undrawn=None)
+        return self._draw(handle._replace(undrawn=None), handle.undrawn, mask)
 
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a step and read what it sampled: the only read of the device."""
         out = None if handle.out is None else np.asarray(handle.out)
-        return results.unpack_result(
+        found = results.unpack_result(
             out,
             step=handle.step,
             num_rows=handle.num_rows,
             sampling_rows=handle.sampling_rows,
             lines=handle.lines,
-            num_logprobs=handle.num_logprobs,
+            wanted=handle.wanted,
             vocab_size=self._vocab_size,
         )
+        if not handle.prompt_parts:
+            return found
+        outs = [np.asarray(one) for one in handle.prompt_outs]
+        reports = unpack_targets(handle.prompt_parts, outs)
+        return found._replace(prompt_logprobs=reports)
 
     def _start(self) -> None:
         self._kv = allocate(
@@ -259,13 +252,9 @@ class ModelRunner:
         for row in admitted:
             if not self._mirror.features[row.seat] & ADJUSTED:
                 continue
-            if self._tables is None:
-                self._tables = new_tables(
-                    self.limits.max_num_seqs, self._vocab_size, self._device
-                )
             options = cast("SamplingOptions", row.options)
             self._tables = self._programs.get(SeatKey())(
-                self._tables,
+                self._take_tables(),
                 np.int32(row.seat),
                 count_row(row.history, options.num_prompt_tokens, self._vocab_size),
                 bias_row(options, self._vocab_size),
@@ -278,7 +267,7 @@ class ModelRunner:
 
     def _sampling_mode(
         self, seats: np.ndarray, *, masked: bool
-    ) -> tuple[SampleMode, list[int] | None]:
+    ) -> tuple[SampleMode, list[Wanted] | None]:
         """Choose the smallest program that does what the rows ask for."""
         features = int(np.bitwise_or.reduce(self._mirror.features[seats]))
         mode = SampleMode(
@@ -290,33 +279,40 @@ class ModelRunner:
             mode = EVERYTHING
         if not features & LOGPROBS:
             return mode, None
-        wanted = [self._mirror.num_logprobs[seat] for seat in seats]
-        return mode._replace(num_logprobs=self._max_logprobs), wanted
+        mirror = self._mirror
+        wanted = [Wanted(mirror.num_logprobs[s], mirror.listed_ids[s]) for s in seats]
+        if features & LISTED:
+            mode = EVERYTHING._replace(listed=True)
+        mode = mode._replace(
+            num_logprobs=self._max_logprobs, values=self.limits.logprobs_mode
+        )
+        return mode, wanted
 
-    def _run(
-        self,
-        bucket: StepBucket,
-        mode: SampleMode,
-        ints: np.ndarray,
-        packed: np.ndarray,
-        mask: np.ndarray | None,
-    ) -> jax.Array:
+    def _mask(self, packed: np.ndarray) -> np.ndarray | None:
+        return pack_mask(packed, self._mirror, vocab_size=self._vocab_size)
+
+    def _run(self, handle: StepHandle, step: PackedStep) -> StepHandle:
+        """Start a step that draws at once, in one program where there is one."""
+        packed = cast("np.ndarray", step.sampling)
+        seats, mask = step.rows.seats[list(step.rows.sampling_rows)], self._mask(packed)
+        mode, _ = self._sampling_mode(seats, masked=mask is not None)
         plain = mode in (SampleMode(), SampleMode(random=True))
-        if bucket.single_token_rows and plain:
-            program = self._programs.get(DecodeKey(bucket, mode))
-            self._kv, self._last_token, out = program(
-                self._params, self._kv, self._last_token, ints, packed
-            )
-            return out
-        return self._sample(mode, self._forward(bucket, ints), packed, mask)
+        if not (step.bucket.single_token_rows and plain):
+            hidden, _ = self._forward(step.bucket, step.ints)
+            return self._draw(handle, Undrawn(hidden, packed, seats), mask)
+        program = self._programs.get(DecodeKey(step.bucket, mode))
+        self._kv, self._last_token, out = program(
+            self._params, self._kv, self._last_token, step.ints, packed
+        )
+        out.copy_to_host_async()
+        return handle._replace(out=out)
 
-    def _sample(
-        self,
-        mode: SampleMode,
-        hidden: jax.Array,
-        packed: np.ndarray,
-        mask: np.ndarray | None,
-    ) -> jax.Array:
+    def _draw(
+        self, handle: StepHandle, undrawn: Undrawn, mask: np.ndarray | None
+    ) -> StepHandle:
+        """Start the sampling program of a step whose forward program has started."""
+        hidden, packed, seats = undrawn
+        mode, wanted = self._sampling_mode(seats, masked=mask is not None)
         program = self._programs.get(SampleKey(len(packed), mode))
         args: list[Any] = [self._head, self._last_token, hidden, packed]
         if mode.masked:
@@ -324,16 +320,47 @@ class ModelRunner:
                 no_mask(len(packed), self._vocab_size) if mask is None else mask
             )
         if mode.adjusted:
-            args.append(self._tables)
+            args.append(self._take_tables())
+        if mode.listed:
+            listed = [one.listed_ids for one in wanted or ()]
+            args.append(pack_listed(listed, handle.lines, num_rows=len(packed)))
+        if mode.adjusted:
             self._last_token, out, self._tables = program(*args)
         else:
             self._last_token, out, _ = program(*args)
-        return out
+        out.copy_to_host_async()
+        return handle._replace(out=out, wanted=wanted)
 
-    def _forward(self, bucket: StepBucket, ints: np.ndarray) -> jax.Array:
+    def _take_tables(self) -> SeatTables:
+        """Return the seats' tables, made on their first use."""
+        if self._tables is None:
+            self._tables = new_tables(
+                self.limits.max_num_seqs, self._vocab_size, self._device
+            )
+        return self._tables
+
+    def _forward(
+        self, bucket: StepBucket, ints: np.ndarray
+    ) -> tuple[jax.Array, jax.Array]:
         program = self._programs.get(ForwardKey(bucket))
-        self._kv, hidden = program(self._params, self._kv, self._last_token, ints)
-        return hidden
+        self._kv, hidden, states = program(
+            self._params, self._kv, self._last_token, ints
+        )
+        return hidden, states
+
+    def _report_prompts(
+        self, parts: Sequence[PromptPart], states: jax.Array
+    ) -> list[jax.Array]:
+        """Start reports on tokens of prompts."""
+        if not parts:
+            return []
+        mode = self.limits.logprobs_mode
+        key = PromptKey(states.shape[0], self._max_logprobs, mode)
+        program = self._programs.get(key)
+        outs = [program(self._head, states, targets) for targets in pack_targets(parts)]
+        for out in outs:
+            out.copy_to_host_async()
+        return outs
 
 
 def _head_shape(model: LoadedModel) -> HeadShape:

@@ -1,8 +1,9 @@
 """Logits to tokens and log-probabilities: pure functions, in float32.
 
-Order of operations: log-probabilities are those of the raw logits; then biases and
-penalties (`adjust`); then the mask of allowed ids; then the greedy choice is taken;
-then temperature, min-p, top-k, top-p and the draw. No step sorts the vocabulary.
+Order of operations: log-probabilities are those of the raw logits, unless the engine
+reports processed ones; then biases and penalties (`adjust`); then the mask of allowed
+ids; then the greedy choice is taken; then temperature, min-p, top-k, top-p and the
+draw. No step sorts the vocabulary.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from jengine.core.plan import LogprobsMode
 
 _GROUP = 256  # ids that a draw's second level chooses among
 
@@ -26,6 +29,8 @@ class SampleMode(NamedTuple):
       adjusted: some row has penalties or biases. Such a program does everything, so
         that there are few of them.
       num_logprobs: alternatives reported for each row; None reports nothing.
+      listed: ids are given for each row that are reported besides.
+      values: what is reported, the same in all programs of an engine that do.
     """
 
     random: bool = False
@@ -33,6 +38,8 @@ class SampleMode(NamedTuple):
     masked: bool = False
     adjusted: bool = False
     num_logprobs: int | None = None
+    listed: bool = False
+    values: LogprobsMode = "raw_logprobs"
 
 
 EVERYTHING = SampleMode(random=True, filtered=True, masked=True, adjusted=True)
@@ -58,9 +65,22 @@ def sample_tokens(
     Returns:
       The ids; the vocabulary's size for a row whose logits are not numbers.
     """
+    return choose(logits, rows, mode)[0]
+
+
+def choose(
+    logits: Float[Array, "R V"], rows: SamplingRows, mode: SampleMode
+) -> tuple[Int[Array, " R"], Float[Array, "R V"]]:
+    """Choose one id for each row, and say from what.
+
+    Returns:
+      The ids as `sample_tokens` does, and the logits that they were drawn by: divided
+      by the temperature, minus infinity for what a filter dropped; those of a greedy
+      row as they came.
+    """
     greedy = argmax(logits)
     if not mode.random:
-        return greedy
+        return greedy, logits
     weights = tempered_weights(logits, rows)
     if mode.filtered:
         # The program that does everything also runs where no row asks for this.
@@ -68,7 +88,19 @@ def sample_tokens(
         weights = lax.cond(asked, _keep_best, lambda weights, _: weights, weights, rows)
     drawn = draw(weights, uniform(rows))
     chosen = jnp.where(rows.temperature > 0, drawn, greedy)
-    return jnp.where(greedy < logits.shape[1], chosen, greedy)
+    token = jnp.where(greedy < logits.shape[1], chosen, greedy)
+    return token, _processed(logits, weights, rows)
+
+
+def _processed(
+    logits: Float[Array, "R V"], weights: Float[Array, "R V"], rows: SamplingRows
+) -> Float[Array, "R V"]:
+    # A weight may also be zero because it is too small for a float.
+    filters = (rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0)
+    kept = (weights > 0) | ~filters[:, None]
+    random = (rows.temperature > 0)[:, None]
+    scaled = logits / jnp.where(random, rows.temperature[:, None], 1.0)
+    return jnp.where(kept | ~random, scaled, -jnp.inf)
 
 
 def argmax(logits: Float[Array, "R V"]) -> Int[Array, " R"]:
@@ -177,18 +209,61 @@ def draw(
     return group * _GROUP + member
 
 
+def report(
+    logits: Float[Array, "R V"],
+    token: Int[Array, " R"],
+    num_best: int,
+    values: LogprobsMode,
+    listed: Int[Array, "R N"] | None = None,
+) -> Int[Array, "R out"]:
+    """Pack what is reported about one token of each row.
+
+    Args:
+      logits: raw or processed.
+      token: the ids.
+      num_best: alternatives reported.
+      values: whether logits are reported as they are.
+      listed: further ids to report.
+
+    Returns:
+      The rank, the bits of the token's value, the best ids and the bits of their
+      values, and the bits of the listed ids' values.
+    """
+    norm = jax.nn.logsumexp(logits, axis=1)
+    if values.endswith("logits"):
+        norm = jnp.zeros_like(norm)
+    value, rank, best, ids = token_logprobs(logits, token, num_best, norm)
+    out = [rank[:, None], _bits(value)[:, None], ids, _bits(best)]
+    if listed is not None:
+        found = jnp.take_along_axis(logits, listed, axis=1)
+        out.append(_bits(found - norm[:, None]))
+    return jnp.concatenate(out, axis=1)
+
+
+def _bits(values: Float[Array, "..."]) -> Int[Array, "..."]:
+    return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)
+
+
 def token_logprobs(
-    logits: Float[Array, "R V"], token: Int[Array, " R"], num_logprobs: int
+    logits: Float[Array, "R V"],
+    token: Int[Array, " R"],
+    num_logprobs: int,
+    norm: Float[Array, " R"],
 ) -> tuple[
     Float[Array, " R"], Int[Array, " R"], Float[Array, "R L"], Int[Array, "R L"]
 ]:
-    """Return log-probabilities under the raw logits.
+    """Return log-probabilities.
+
+    Args:
+      logits: of each id.
+      token: one id of each row.
+      num_logprobs: how many best ids to find.
+      norm: what makes logits log-probabilities when it is taken off.
 
     Returns:
-      The sampled id's value, its rank (one more than the ids with a larger
-      value), and the best values with their ids, best first.
+      The token's value, its rank (one more than the ids with a larger value), and
+      the best values with their ids, best first.
     """
-    norm = jax.nn.logsumexp(logits, axis=1)
     pick = jnp.minimum(token, logits.shape[1] - 1)[:, None]
     chosen = jnp.take_along_axis(logits, pick, axis=1)
     rank = 1 + jnp.sum(logits > chosen, axis=1, dtype=jnp.int32)

@@ -38,7 +38,7 @@ class TensorParallel(NamedTuple):
         self,
         function: Callable[..., Any],
         roles: Sequence[str],
-        out_roles: Sequence[str],
+        out_roles: Sequence[str] | str,
     ) -> Callable[..., Any]:
         """Return the function of whole arrays that runs `function` on each device.
 
@@ -46,13 +46,17 @@ class TensorParallel(NamedTuple):
           function: of one device's parts.
           roles: what each argument is: "params", "head" or "kv", which are split, or
             "same", of which every device has all.
-          out_roles: what each result is.
+          out_roles: what each result is; one word for one result.
         """
         return jax.shard_map(
             function,
             mesh=self.mesh,
             in_specs=tuple(self._spec(role) for role in roles),
-            out_specs=tuple(self._spec(role) for role in out_roles),
+            out_specs=(
+                self._spec(out_roles)
+                if isinstance(out_roles, str)
+                else tuple(self._spec(role) for role in out_roles)
+            ),
             # That all devices sample the same token is not for the checker to see.
             check_vma=False,
         )

@@ -1,7 +1,8 @@
 """The pure functions that are compiled: forward, sample, and both in one program.
 
-    forward(params, kv, last_token, ints)             -> kv', hidden      kv donated
-    sample(head, last_token, hidden, rows[, mask, tables])  -> last_token', out, tables'
+    forward(params, kv, last_token, ints)       -> kv', hidden, tokens    kv donated
+    sample(head, last_token, hidden, rows[, mask, tables, listed])
+                                                -> last_token', out, tables'
 
 Forward and sample are separate so that the host can work between them, and so
 that their programs add up instead of multiplying. `decode_step` is both in one:
@@ -25,8 +26,8 @@ from jengine.runner.sample import (
     SampleMode,
     SamplingRows,
     apply_mask,
-    sample_tokens,
-    token_logprobs,
+    choose,
+    report,
 )
 from kernels_pallas.paged_attention.reference import row_of_tokens
 from models.inputs import StepInputs
@@ -96,7 +97,7 @@ def forward(
     kv: KVCache,
     last_token: Int[Array, " seats"],
     ints: Int[Array, " S"],
-) -> tuple[KVCache, Float[Array, "max_rows M"]]:
+) -> tuple[KVCache, Float[Array, "max_rows M"], Float[Array, "T M"]]:
     """Run the model over one step.
 
     Args:
@@ -108,19 +109,27 @@ def forward(
       ints: the packed step.
 
     Returns:
-      The cache, and the hidden states that the sampler reads, padded with zeros to
-      `max_rows` so that one family of sampling programs serves all steps.
+      The cache; the hidden states that the sampler reads, padded with zeros to
+      `max_rows` so that one family of sampling programs serves all steps; and those
+      of all tokens, which reports about prompts read.
     """
     inputs = unpack_inputs(context, bucket, ints, last_token)
     metadata = context.attend.prepare(inputs)
     inputs = dataclasses.replace(inputs, attention_metadata=metadata)
     model = bind(context.graphdef, params)
-    hidden, kv = model(inputs, kv, context.attend)
+    states, kv = model(inputs, kv, context.attend)
+    hidden = _wanted_rows(states, inputs)
     missing = context.max_rows - bucket.rows
-    return kv, jnp.pad(hidden, ((0, missing), (0, 0)))
+    return kv, jnp.pad(hidden, ((0, missing), (0, 0))), states
 
 
-def sample(  # noqa: PLR0913 - what a draw depends on
+def _wanted_rows(x: Float[Array, "T M"], inputs: StepInputs) -> Float[Array, "R M"]:
+    if inputs.single_token_rows:
+        return x
+    return x.at[inputs.logits_indices].get(mode="clip", wrap_negative_indices=False)
+
+
+def sample(  # noqa: PLR0913, PLR0917 - what a draw depends on
     mode: SampleMode,
     head: Float[Array, "V M"],
     last_token: Int[Array, " seats"],
@@ -128,6 +137,7 @@ def sample(  # noqa: PLR0913 - what a draw depends on
     packed: Int[Array, "R columns"],
     mask: Int[Array, "R words"] | None = None,
     tables: SeatTables | None = None,
+    listed: Int[Array, "R N"] | None = None,
     *,
     split_over: str | None = None,
 ) -> tuple[Int[Array, " seats"], Int[Array, "R out"], SeatTables | None]:
@@ -141,14 +151,14 @@ def sample(  # noqa: PLR0913 - what a draw depends on
       packed: the rows, see `SamplingColumn`.
       mask: which ids each row may draw, one bit an id; None where all may.
       tables: what adjusts the logits, for a mode that does; donated.
+      listed: ids to report besides, for a mode that does.
       split_over: mesh axis over which the vocabulary of `head` is split: logits are
         gathered, and every device chooses the same tokens. None where it is whole.
 
     Returns:
       `last_token`, and for each row its id (the vocabulary's size where the logits
-      are not numbers). With log-probabilities: also the rank, the bits of the
-      sampled value, the best ids and the bits of their values. Then the tables,
-      with what was drawn.
+      are not numbers), then what `report` says of it if the mode reports. Then the
+      tables, with what was drawn.
     """
     logits = matmul(hidden[: len(packed)], head, out_dtype=jnp.dtype(jnp.float32))
     if split_over is not None:
@@ -159,7 +169,7 @@ def sample(  # noqa: PLR0913 - what a draw depends on
         allowed = adjust(logits, tables, seats, _penalties(packed), biased)
     if mask is not None:
         allowed = apply_mask(allowed, mask)
-    token = sample_tokens(allowed, _rows(packed), mode)
+    token, processed = choose(allowed, _rows(packed), mode)
     kept = jnp.minimum(token, logits.shape[1] - 1)
     last_token = last_token.at[seats].set(kept, mode="drop")
     if tables is not None:
@@ -167,8 +177,8 @@ def sample(  # noqa: PLR0913 - what a draw depends on
         tables = tables._replace(counts=counts)
     out = [token[:, None]]
     if mode.num_logprobs is not None:
-        value, rank, best, ids = token_logprobs(logits, token, mode.num_logprobs)
-        out += [rank[:, None], _bits(value)[:, None], ids, _bits(best)]
+        shown = logits if mode.values.startswith("raw") else processed
+        out.append(report(shown, token, mode.num_logprobs, mode.values, listed))
     return last_token, jnp.concatenate(out, axis=1), tables
 
 
@@ -184,7 +194,7 @@ def decode_step(  # noqa: PLR0913, PLR0917 - forward's and sample's together
 ) -> tuple[KVCache, Int[Array, " seats"], Int[Array, "R out"]]:
     """Run forward and sample in one program; `kv` and `last_token` are donated."""
     exact = context._replace(max_rows=bucket.rows)
-    kv, hidden = forward(exact, bucket, params, kv, last_token, ints)
+    kv, hidden, _ = forward(exact, bucket, params, kv, last_token, ints)
     head, over = head_weight(params), context.split_over
     last_token, out, _ = sample(mode, head, last_token, hidden, packed, split_over=over)
     return kv, last_token, out
@@ -214,7 +224,3 @@ def _rows(packed: Int[Array, "R columns"]) -> SamplingRows:
         top_p=_number(packed, SamplingColumn.TOP_P),
         min_p=_number(packed, SamplingColumn.MIN_P),
     )
-
-
-def _bits(values: Float[Array, "..."]) -> Int[Array, "..."]:
-    return lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from jengine.errors import UnsupportedError
 from jengine.structured_output.constraint import ConstraintError, GrammarError
+from jengine.structured_output.schema_checks import refuse_unkept
 from jengine.structured_outputs import StructuredOutputsParams
 from jengine.text.tokenizer import Tokenizer
 
@@ -19,6 +21,20 @@ logger = logging.getLogger(__name__)
 # One space, or a new line and its indentation. Unbounded white space would let a model
 # that likes it go on for ever.
 _WHITESPACE = r"( |\n[ \t]{0,16})"
+
+# Escapes of one letter only. With others, llguidance (1.9) lets an additional property
+# bear a name that the schema describes: `"\u0061"` where `"a"` is taken.
+# Not where the schema itself speaks of control characters, which need `\u001f`.
+_PLAIN_ESCAPES = {"json_allowed_escapes": 'bfnrt"\\'}
+_CONTROL = re.compile(r"\\u00|\\\\[xucpPav0]|cntrl")  # in the schema's JSON text
+
+# A schema of 2000 properties needs 8000 items; llguidance's own limit is 2000.
+_LIMITS = llguidance.LLParserLimits(max_items_in_row=20_000)
+
+_PLACE = "while processing json-schema:///"
+
+_NAMED = ("properties", "patternProperties")  # keywords with schemas under free names
+_VALUES = ("const", "enum", "default", "examples")  # keywords without schemas
 
 
 class GuidanceGrammars:
@@ -64,10 +80,19 @@ class GuidanceGrammars:
         Raises:
           GrammarError: it cannot be compiled, or asks for what is not supported.
         """
-        source = _source(params, self._special_tokens)
-        matcher = llguidance.LLMatcher(self._tokenizer, source, log_level=0)
+        try:
+            source = _source(params, self._special_tokens)
+        except RecursionError as error:
+            raise GrammarError("it is nested too deeply") from error
+        matcher = llguidance.LLMatcher(
+            self._tokenizer, source, log_level=0, limits=_LIMITS
+        )
         if matcher.is_error():
             raise GrammarError(_reason(matcher))
+        start = matcher.deep_copy()
+        start.compute_bitmask()
+        if start.is_error():
+            raise GrammarError(_reason(start))
         return matcher
 
     def constraint(
@@ -147,8 +172,9 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
         case "structural_tag":
             return _tag_source(str(params.structural_tag), special_tokens)
         case "choice":
-            listed = json.dumps(params.choice, ensure_ascii=False)
-            return llguidance.grammar_from("choice", listed)
+            # One symbol, not a rule: a rule has at most a few thousand alternatives.
+            listed = " | ".join(json.dumps(one) for one in params.choice or ())
+            return llguidance.grammar_from("lark", f"start: TEXT\nTEXT: {listed}")
     kind = "regex" if params.kind == "regex" else "grammar"
     try:
         return llguidance.grammar_from(kind, str(getattr(params, params.kind)))
@@ -159,14 +185,21 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
 def _json_source(params: StructuredOutputsParams, schema: str) -> str:
     if schema == "true":
         schema = "{}"  # the same, in the form that takes options
+    if schema == "false":
+        raise GrammarError("no text follows the schema false")
+    refuse_unkept(json.loads(schema))
     options: Any = {"whitespace_flexible": False}
     if not params.disable_any_whitespace:
         pattern = params.whitespace_pattern or _WHITESPACE
         options = {"whitespace_flexible": True, "whitespace_pattern": pattern}
     if params.disable_additional_properties:
         schema = json.dumps(_closed(json.loads(schema)), ensure_ascii=False)
+    is_plain = not _CONTROL.search(schema) and _adds_names(json.loads(schema))
+    defaults: Any = _PLAIN_ESCAPES if is_plain else {}
     try:
-        return llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=options)
+        return llguidance.LLMatcher.grammar_from_json_schema(
+            schema, defaults=defaults, overrides=options
+        )
     except ValueError as error:
         raise GrammarError(str(error)) from error
 
@@ -177,10 +210,26 @@ def _closed(schema: object) -> object:
         return [_closed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
-    if isinstance(closed.get("properties"), dict):
+    closed = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            closed[keyword] = {name: _closed(one) for name, one in value.items()}
+        elif keyword not in _VALUES:
+            closed[keyword] = _closed(value)
+    if isinstance(schema.get("properties"), dict):
         closed.setdefault("additionalProperties", False)
     return closed
+
+
+def _adds_names(schema: object) -> bool:
+    """Whether an object may have other properties than those that it describes."""
+    if isinstance(schema, list):
+        return any(_adds_names(one) for one in schema)
+    if not isinstance(schema, dict):
+        return False
+    is_open = schema.get("additionalProperties") is not False
+    describes = any(schema.get(keyword) for keyword in _NAMED)
+    return (is_open and describes) or any(_adds_names(one) for one in schema.values())
 
 
 def _tag_source(text: str, special_tokens: frozenset[str]) -> str:
@@ -210,5 +259,10 @@ def _trigger(begin: str, triggers: Sequence[str]) -> str:
 
 
 def _reason(matcher: llguidance.LLMatcher) -> str:
-    lines = matcher.get_error().strip().splitlines()
-    return lines[0] if lines else "it cannot be compiled"
+    """Return what was found wrong, and where if llguidance says so."""
+    first, *more = matcher.get_error().strip().splitlines() or ["it cannot be compiled"]
+    if first == "NoExtensionBias":
+        return "no text follows it"
+    wrong = [line for line in more if line.startswith("error: ")]  # in a pattern
+    places = [line.partition(_PLACE)[2] for line in more if _PLACE in line]
+    return " ".join([first, *wrong, *(f"(at {place})" for place in places)])

@@ -51,11 +51,12 @@ class ConstraintTracker:
           Requests that end by this: their text is complete, or cannot go on.
         """
         ended: list[tuple[str, FinishReason]] = []
-        for request, token_ids, _ in events:
+        for event in events:
+            request = event.request
             tracked = self._tracked.get(request.request_id)
             if tracked is None or tracked.request is not request:
                 continue
-            reason = self._take(tracked, token_ids)
+            reason = self._take(tracked, event.token_ids)
             if reason is not None and not request.is_finished:
                 ended.append((request.request_id, reason))
             if reason is not None or request.is_finished:
