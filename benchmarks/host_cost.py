@@ -96,7 +96,7 @@ class Bench:
             num_rows=len(plan.rows),
             sampling_rows=sampling_rows,
             lines=sampling_rows,
-            num_logprobs=None,
+            wanted=None,
             vocab_size=50_000,
         )
         self.scheduler.update(plan, result)

@@ -40,7 +40,11 @@ ENGINE_FIELDS = tuple(
 
 Owner = EngineConfig | SamplingParams
 
-_ENGINE_FLAGS = {"seed": "--engine-seed"}  # --seed is the seed of the requests
+# Without the prefix they are options of the requests.
+_ENGINE_FLAGS = {
+    "seed": "--engine-seed",
+    "stream_interval": "--engine-stream-interval",
+}
 _ATTRIBUTE = re.compile(r"^ {2}(\w+): (.*(?:\n {4,}.*)*)", re.MULTILINE)
 
 
@@ -99,6 +103,8 @@ def _parsing_of(name: str, hint: object) -> dict[str, Any]:
     (kind,) = kinds - {type(None)}
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
+    if typing.get_origin(kind) is typing.Literal:
+        return {"choices": typing.get_args(kind)}
     if typing.get_origin(kind) is Sequence:
         (item,) = typing.get_args(kind)
         if item is str:

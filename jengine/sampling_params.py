@@ -77,7 +77,8 @@ class SamplingParams:
         which it may not fall below.
       structured_outputs: what the text must look like.
       guided_decoding: older name of the same; kept under the new one.
-      logit_bias: token id -> number added to its logit.
+      logit_bias: token id -> number added to its logit; beyond 1e30 either way it
+        counts as that.
       allowed_token_ids: the only ids that may be sampled.
       bad_words: words that must not be produced.
       truncate_prompt_tokens: keep only this many last tokens of the prompt; -1 as

@@ -198,6 +198,11 @@ class Request:
         self.block_hashes.clear()
         self._reset_progress()
 
+    def complete(self) -> None:
+        """Note that the text is complete, if a limit ended it at the same token."""
+        if self.finish_reason is FinishReason.LENGTH:
+            self.finish_reason = FinishReason.STOP
+
     def finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
         """End, once."""
         assert not self.is_finished

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from jengine.core.plan import SamplingOptions
 from jengine.runner.device import Device
 
+LARGEST = 1e30  # of an adjusted logit: sums and differences of two are finite
 IN_PROMPT = 1 << 24  # added to the count of an id that the prompt holds
 
 
@@ -59,7 +60,7 @@ def bias_row(options: SamplingOptions, vocab_size: int) -> np.ndarray:
         row[list(allowed)] = 0
     row[list(options.banned_token_ids)] = -np.inf
     for token_id, bias in options.logit_bias:
-        row[token_id] += np.float32(bias)
+        row[token_id] += min(LARGEST, max(-LARGEST, bias))
     return row
 
 
@@ -101,7 +102,11 @@ def adjust(
     counts = tables.counts.at[seats].get(mode="fill", fill_value=0)
     logits = jnp.where((biased == 1)[:, None], logits + bias, logits)
     repetition = jnp.where(counts > 0, penalties.repetition[:, None], 1.0)
-    logits = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    penalised = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    # An absurd penalty may not turn a logit into infinity, which no draw survives.
+    logits = jnp.where(
+        jnp.isfinite(logits), jnp.clip(penalised, -LARGEST, LARGEST), logits
+    )
     drawn = counts & (IN_PROMPT - 1)
     logits -= penalties.frequency[:, None] * drawn.astype(jnp.float32)
     return logits - jnp.where(drawn > 0, penalties.presence[:, None], 0.0)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from jengine.core.plan import SamplingOptions, ScheduledRequest, StepPlan
+from jengine.runner.adjust import LARGEST
 from jengine.runner.layout import SamplingColumn
 from jengine.runner.prompt_logprobs import PromptPart, ReportedPrompt
 
@@ -117,6 +118,8 @@ def float_columns(options: SamplingOptions) -> np.ndarray:
         options.min_p,
         options.presence_penalty,
         options.frequency_penalty,
-        options.repetition_penalty,
+        max(options.repetition_penalty, 1 / LARGEST),
     )
-    return np.array(numbers, np.float32).view(np.int32)
+    # A penalty may be too small or too large for a float of 32 bits.
+    single = np.array(numbers).clip(-LARGEST, LARGEST).astype(np.float32)
+    return single.view(np.int32)

@@ -229,9 +229,10 @@ def report(
       The rank, the bits of the token's value, the best ids and the bits of their
       values, and the bits of the listed ids' values.
     """
-    norm = jax.nn.logsumexp(logits, axis=1)
     if values.endswith("logits"):
-        norm = jnp.zeros_like(norm)
+        norm = jnp.zeros(len(logits), jnp.float32)
+    else:
+        norm = jax.nn.logsumexp(logits, axis=1)
     value, rank, best, ids = token_logprobs(logits, token, num_best, norm)
     out = [rank[:, None], _bits(value)[:, None], ids, _bits(best)]
     if listed is not None:
@@ -248,22 +249,24 @@ def token_logprobs(
     logits: Float[Array, "R V"],
     token: Int[Array, " R"],
     num_logprobs: int,
-    norm: Float[Array, " R"],
+    norm: Float[Array, " R"] | None = None,
 ) -> tuple[
     Float[Array, " R"], Int[Array, " R"], Float[Array, "R L"], Int[Array, "R L"]
 ]:
-    """Return log-probabilities.
+    """Return log-probabilities, or other logits less a number of each row.
 
     Args:
       logits: of each id.
       token: one id of each row.
       num_logprobs: how many best ids to find.
-      norm: what makes logits log-probabilities when it is taken off.
+      norm: what is taken off logits; None takes what makes them log-probabilities.
 
     Returns:
       The token's value, its rank (one more than the ids with a larger value), and
       the best values with their ids, best first.
     """
+    if norm is None:
+        norm = jax.nn.logsumexp(logits, axis=1)
     pick = jnp.minimum(token, logits.shape[1] - 1)[:, None]
     chosen = jnp.take_along_axis(logits, pick, axis=1)
     rank = 1 + jnp.sum(logits > chosen, axis=1, dtype=jnp.int32)

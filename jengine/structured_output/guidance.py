@@ -2,15 +2,14 @@
 
 import json
 import logging
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import llguidance
 import numpy as np
 from llguidance.numpy import fill_next_token_bitmask
 
 from jengine.errors import UnsupportedError
+from jengine.structured_output import schema_rewrite
 from jengine.structured_output.constraint import ConstraintError, GrammarError
 from jengine.structured_output.schema_checks import refuse_unkept
 from jengine.structured_outputs import StructuredOutputsParams
@@ -22,19 +21,10 @@ logger = logging.getLogger(__name__)
 # that likes it go on for ever.
 _WHITESPACE = r"( |\n[ \t]{0,16})"
 
-# Escapes of one letter only. With others, llguidance (1.9) lets an additional property
-# bear a name that the schema describes: `"\u0061"` where `"a"` is taken.
-# Not where the schema itself speaks of control characters, which need `\u001f`.
-_PLAIN_ESCAPES = {"json_allowed_escapes": 'bfnrt"\\'}
-_CONTROL = re.compile(r"\\u00|\\\\[xucpPav0]|cntrl")  # in the schema's JSON text
-
 # A schema of 2000 properties needs 8000 items; llguidance's own limit is 2000.
 _LIMITS = llguidance.LLParserLimits(max_items_in_row=20_000)
 
 _PLACE = "while processing json-schema:///"
-
-_NAMED = ("properties", "patternProperties")  # keywords with schemas under free names
-_VALUES = ("const", "enum", "default", "examples")  # keywords without schemas
 
 
 class GuidanceGrammars:
@@ -166,11 +156,11 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
     """Return llguidance's own form of a grammar."""
     match params.kind:
         case "json":
-            return _json_source(params, str(params.json))
+            return _json_source(params, json.loads(str(params.json)))
         case "json_object":
-            return _json_source(params, '{"type": "object"}')
+            return _json_source(params, {"type": "object"})
         case "structural_tag":
-            return _tag_source(str(params.structural_tag), special_tokens)
+            return _tag_source(params, special_tokens)
         case "choice":
             # One symbol, not a rule: a rule has at most a few thousand alternatives.
             listed = " | ".join(json.dumps(one) for one in params.choice or ())
@@ -182,64 +172,45 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
         raise GrammarError(str(error)) from error
 
 
-def _json_source(params: StructuredOutputsParams, schema: str) -> str:
-    if schema == "true":
-        schema = "{}"  # the same, in the form that takes options
-    if schema == "false":
-        raise GrammarError("no text follows the schema false")
-    refuse_unkept(json.loads(schema))
-    options: Any = {"whitespace_flexible": False}
-    if not params.disable_any_whitespace:
-        pattern = params.whitespace_pattern or _WHITESPACE
-        options = {"whitespace_flexible": True, "whitespace_pattern": pattern}
-    if params.disable_additional_properties:
-        schema = json.dumps(_closed(json.loads(schema)), ensure_ascii=False)
-    is_plain = not _CONTROL.search(schema) and _adds_names(json.loads(schema))
-    defaults: Any = _PLAIN_ESCAPES if is_plain else {}
+def _json_source(params: StructuredOutputsParams, schema: object) -> str:
     try:
         return llguidance.LLMatcher.grammar_from_json_schema(
-            schema, defaults=defaults, overrides=options
+            json.dumps(_prepared(params, schema), ensure_ascii=False)
         )
     except ValueError as error:
         raise GrammarError(str(error)) from error
 
 
-def _closed(schema: object) -> object:
-    """Forbid properties that no schema names, where it does not say itself."""
-    if isinstance(schema, list):
-        return [_closed(one) for one in schema]
+def _prepared(params: StructuredOutputsParams, schema: object) -> dict[str, object]:
+    """Return a schema that llguidance keeps to, with its options inside."""
+    if schema is False:
+        raise GrammarError("no text follows the schema false")
+    refuse_unkept(schema)
+    schema = schema_rewrite.inside_bounds({} if schema is True else schema)
+    if params.disable_additional_properties:
+        schema = schema_rewrite.closed(schema)
     if not isinstance(schema, dict):
-        return schema
-    closed = dict(schema)
-    for keyword, value in schema.items():
-        if keyword in _NAMED and isinstance(value, dict):
-            closed[keyword] = {name: _closed(one) for name, one in value.items()}
-        elif keyword not in _VALUES:
-            closed[keyword] = _closed(value)
-    if isinstance(schema.get("properties"), dict):
-        closed.setdefault("additionalProperties", False)
-    return closed
+        raise GrammarError("a schema is a JSON object, true or false")
+    options: dict[str, object] = {"whitespace_flexible": False}
+    if not params.disable_any_whitespace:
+        pattern = params.whitespace_pattern or _WHITESPACE
+        options = {"whitespace_flexible": True, "whitespace_pattern": pattern}
+    own = schema.get("x-guidance")
+    asked: dict[str, object] = own if isinstance(own, dict) else {}
+    return {
+        **schema,
+        "x-guidance": schema_rewrite.escapes_for(schema) | asked | options,
+    }
 
 
-def _adds_names(schema: object) -> bool:
-    """Whether an object may have other properties than those that it describes."""
-    if isinstance(schema, list):
-        return any(_adds_names(one) for one in schema)
-    if not isinstance(schema, dict):
-        return False
-    is_open = schema.get("additionalProperties") is not False
-    describes = any(schema.get(keyword) for keyword in _NAMED)
-    return (is_open and describes) or any(_adds_names(one) for one in schema.values())
-
-
-def _tag_source(text: str, special_tokens: frozenset[str]) -> str:
-    tag = json.loads(text)
+def _tag_source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> str:
+    tag = json.loads(str(params.structural_tag))
     try:
         tags = [
             llguidance.StructTag(
                 trigger=_trigger(structure["begin"], tag["triggers"]),
                 begin=structure["begin"],
-                grammar=structure["schema"],
+                grammar=_prepared(params, structure["schema"]),
                 end=structure["end"],
             )
             for structure in tag["structures"]

@@ -90,6 +90,124 @@ def test_bad_02_stop_ids_outside_the_vocabulary_are_refused(llm, control, bad):
         generate()
 
 
+NO_BIAS = [
+    *[{token: 1} for token in (320, -1, 2**70, "x", "5", 5.0, True)],
+    *[{5: bias} for bias in (float("nan"), float("inf"), None, "1")],
+    [5],
+    5,
+]
+
+
+@pytest.mark.parametrize("bad", NO_BIAS, ids=str)
+def test_bad_02_biases_of_ids_that_do_not_exist_are_refused(llm, control, bad):
+    with pytest.raises(ValueError, match="logit_bias"):
+        llm.generate(
+            [CONTROL, CONTROL],
+            [_greedy(), SamplingParams(logit_bias=bad)],
+            use_tqdm=False,
+        )
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(
+    "bias",
+    [1e9, 3e38, 1e39, 1e300],
+)
+def test_bad_02_large_finite_biases_decide_their_own_row_only(
+    llm, control, temperature, bias
+):
+    params = [
+        SamplingParams(
+            temperature=temperature, max_tokens=3, logit_bias={7: sign * bias}
+        )
+        for sign in (1, -1)
+    ]
+    outputs = llm.generate(
+        [CONTROL] * 3,
+        [*params, dataclasses.replace(_greedy(), max_tokens=6)],
+        use_tqdm=False,
+    )
+    wanted, banned, plain = [output.outputs[0].token_ids for output in outputs]
+    assert wanted == [7, 7, 7]
+    assert 7 not in banned
+    assert plain == control
+
+
+NO_IDS = [[], [320], [-1], [5, 320], [2**70], ["5"], [5.0], [True], [None], 5, "5"]
+
+
+@pytest.mark.parametrize("bad", NO_IDS, ids=str)
+def test_bad_02_lists_of_allowed_ids_that_make_no_sense_are_refused(llm, control, bad):
+    with pytest.raises(ValueError, match="allowed_token_ids"):
+        llm.generate(
+            [CONTROL, CONTROL],
+            [_greedy(), SamplingParams(allowed_token_ids=bad)],
+            use_tqdm=False,
+        )
+
+
+def test_bad_02_nothing_left_to_draw_is_refused_or_an_error(llm, control):
+    # Each is fine by itself; together they leave nothing.
+    params = SamplingParams(allowed_token_ids=[2], min_tokens=2, stop_token_ids=[2])
+    with pytest.raises(ValueError, match="allowed_token_ids"):
+        llm.generate(CONTROL, params, use_tqdm=False)
+    params = SamplingParams(allowed_token_ids=[5], logit_bias={5: -3e38}, max_tokens=2)
+    (output,) = llm.generate(CONTROL, params, use_tqdm=False)
+    assert output.outputs[0].token_ids == [5, 5]
+
+
+PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+NO_PENALTIES = [float("nan"), float("inf"), -2.1, "0.5", [1], True, 10**400]
+
+
+@pytest.mark.parametrize("field", PENALTIES)
+@pytest.mark.parametrize("bad", NO_PENALTIES, ids=lambda bad: str(bad)[:9])
+def test_bad_05_penalties_that_are_none_are_refused(llm, control, field, bad):
+    with pytest.raises(ValueError, match=field):
+        llm.generate(
+            [CONTROL, CONTROL],
+            [_greedy(), SamplingParams(**{field: bad})],
+            use_tqdm=False,
+        )
+
+
+def test_bad_05_penalties_at_their_limits(llm, control):
+    wide = dataclasses.replace(_greedy(), max_tokens=8)
+    fields = [
+        {"repetition_penalty": 0.0},
+        {"presence_penalty": 2.01},
+        {"frequency_penalty": -2.01},
+    ]
+    for field in fields:
+        with pytest.raises(ValueError, match=next(iter(field))):
+            dataclasses.replace(wide, **field)
+    params = [
+        dataclasses.replace(wide, **{name: value})
+        for name, value in [
+            *[(name, sign * 2) for name in PENALTIES[:2] for sign in (1, -1)],
+            *[("repetition_penalty", value) for value in (1e-3, 0.5, 2, 1e3)],
+            *[(name, None) for name in PENALTIES],
+        ]
+    ]
+    outputs = llm.generate([CONTROL] * len(params), params, use_tqdm=False)
+    ids = [output.outputs[0].token_ids for output in outputs]
+    assert all(len(one) == 8 and max(one) < 320 for one in ids)
+    assert len(set(ids[7])) == 8  # nothing twice, and nothing of the prompt
+    assert not set(ids[7]) & set(CONTROL)
+    assert ids[8] == ids[9] == ids[10]  # None is the default
+    assert ids[8][:6] == control
+
+
+def test_bad_05_absurd_repetition_penalties_draw_what_exists(llm, control):
+    params = [
+        SamplingParams(repetition_penalty=1e-38, seed=seed, max_tokens=1)
+        for seed in range(8)
+    ]
+    outputs = llm.generate([CONTROL] * 8, params, use_tqdm=False)
+    drawn = {output.outputs[0].token_ids[0] for output in outputs}
+    assert drawn <= set(CONTROL)
+
+
 @pytest.mark.parametrize("bad", [21, 320, -1, 10**9])
 def test_lpr_03_more_logprobs_than_the_cap_are_refused(llm, control, bad):
     params = SamplingParams(logprobs=bad)

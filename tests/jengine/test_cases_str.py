@@ -88,6 +88,72 @@ def test_str_05_a_complete_text_ends_at_once(make_lover, check_idle):
     check_idle(llm)
 
 
+NESTED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+    "minItems": 1,
+    "maxItems": 1,
+}
+
+
+@pytest.mark.parametrize("loved", [" ", "\n", "\t ", "\n\t"], ids=repr)
+def test_str_05_lovers_of_white_space_get_to_the_end(make_lover, loved, check_idle):
+    llm = make_lover(loved)
+    done = _ask(llm, grammar={"json": NESTED})
+    assert done.finish_reason == "stop"
+    assert len(json.loads(done.text)) == 1
+    tight = _ask(llm, grammar={"json": NESTED, "disable_any_whitespace": True})
+    assert re.search(r"\s", tight.text) is None
+    assert len(json.loads(tight.text)) == 1
+    tag = {
+        "structures": [{"begin": "<f>", "schema": NESTED, "end": "</f>"}],
+        "triggers": ["<"],
+    }
+    bias = {ord("<"): 100.0}  # a tag is what it likes best
+    done = _ask(llm, grammar={"structural_tag": tag}, logit_bias=bias, stop=["</f>"])
+    assert done.stop_reason == "</f>"
+    assert len(json.loads(done.text.removeprefix("<f>"))) == 1
+    check_idle(llm)
+
+
+def test_str_05_an_end_waits_for_the_grammar_and_for_min_tokens(make_lover):
+    llm = make_lover("7")
+    eos = llm.get_tokenizer().eos_token_id
+    eager = {"logit_bias": {eos: 100.0}}
+    assert _ask(llm, grammar={"regex": "[0-9]+"}, **eager).text == "7"
+    assert _ask(llm, grammar={"regex": "[0-9]*"}, **eager).text == ""
+    done = _ask(llm, grammar={"regex": "[0-9]+"}, min_tokens=5, **eager)
+    assert (done.text, done.finish_reason) == ("77777", "stop")
+    done = _ask(llm, grammar={"regex": "[0-9]+"}, max_tokens=9)
+    assert (done.text, done.finish_reason) == ("7" * 9, "length")
+    done = _ask(llm, grammar={"json": SCHEMA}, max_tokens=1, **eager)
+    assert (done.text, done.finish_reason) == ("{", "length")
+
+
+def test_str_05_complete_with_the_last_allowed_token_is_complete(make_lover):
+    done = _ask(make_lover("7"), grammar={"regex": "7{3}"}, max_tokens=3)
+    assert (done.text, done.finish_reason) == ("777", "stop")
+
+
+def test_str_05_a_stop_string_inside_of_json_wins(make_lover):
+    llm = make_lover("7")
+    for include, end in ((False, ""), (True, '"b"')):
+        done = _ask(
+            llm,
+            grammar={"json": SCHEMA},
+            stop=['"b"'],
+            include_stop_str_in_output=include,
+            logit_bias={ord(","): 100.0},  # one digit is enough
+        )
+        assert re.fullmatch(r'\{\s*"a"\s*:\s*7\s*,\s*' + end, done.text)
+        assert (done.finish_reason, done.stop_reason) == ("stop", '"b"')
+
+
 @pytest.mark.parametrize(
     "choice", [["yes", "no"], ["猫", "犬"], ["é", "e"], ["👍", "👎"], ["a", "ab"]]
 )
@@ -142,6 +208,38 @@ def test_str_01_masks_reach_their_own_rows_only(make_lover, check_idle, options)
     assert outputs[0].outputs[0].finish_reason == "stop"
     if "num_gpu_blocks_override" in options:
         assert llm.stats.num_preemptions > 0
+    check_idle(llm)
+
+
+def test_str_01_rows_that_come_and_go(make_lover, check_idle):
+    llm = make_lover("zq")
+    grammars = [{"regex": "[0-9]{2,9}"}, None, {"choice": ["yes", "no"]}, None]
+    params = [
+        SamplingParams(
+            temperature=0 if grammar is None else 1,
+            seed=number,
+            max_tokens=3 + 5 * (number % 3),
+            structured_outputs=grammar and StructuredOutputsParams(**grammar),
+            ignore_eos=grammar is None,
+        )
+        for number, grammar in enumerate(grammars * 4)
+    ]
+    engine, outputs = llm.llm_engine, {}
+    for number, one in enumerate(params):  # one joins in each step, some are aborted
+        engine.add_request(str(number), "^" * (1 + number), one)
+        if number % 5 == 4:
+            engine.abort_request(str(number - 1))
+        outputs |= {o.request_id: o.outputs[0] for o in engine.step() if o.finished}
+    while engine.has_unfinished_requests():
+        outputs |= {o.request_id: o.outputs[0] for o in engine.step() if o.finished}
+    ended = {i: done for i, done in outputs.items() if done.finish_reason != "abort"}
+    assert len(ended) >= len(params) - 3
+    for number, done in ended.items():
+        i = int(number)
+        alone = llm.generate("^" * (1 + i), params[i], use_tqdm=False)[0].outputs[0]
+        assert (done.token_ids, done.text) == (alone.token_ids, alone.text)
+        if params[i].structured_outputs is None:
+            assert set(done.text) == {"z"}
     check_idle(llm)
 
 

@@ -100,11 +100,6 @@ def test_override_generation_config_cannot_be_changed_from_outside():
     assert isinstance(hash(config), int)
 
 
-def test_choices_that_are_not_built():
-    with pytest.raises(UnsupportedError, match="logprobs_mode"):
-        EngineConfig(model="m", logprobs_mode="raw_logits")
-
-
 @pytest.mark.parametrize(
     ("asked", "platform", "capability", "decided"),
     [

@@ -20,6 +20,7 @@ from jengine.prompts import ParsedPrompt
 LIMITS = InputLimits(
     vocab_size=20, max_model_len=30, max_sequence_tokens=25, max_logprobs=5, seed=11
 )
+ANY = SamplingParams()
 ENDS = EndTokens(2, frozenset({7}))
 
 
@@ -85,9 +86,9 @@ def test_the_tighter_limit_counts(letters, limits, most):
     assert processor.max_total_tokens == most
     assert make(processor, max_tokens=None).max_total_tokens == most
     longest = tuple([1] * (most - 1))
-    assert processor.tokenize(ParsedPrompt(None, longest)) == longest
+    assert processor.tokenize(ParsedPrompt(None, longest), ANY) == longest
     with pytest.raises(PromptError, match=str(most)):
-        processor.tokenize(ParsedPrompt(None, (*longest, 1)))
+        processor.tokenize(ParsedPrompt(None, (*longest, 1)), ANY)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +170,8 @@ def test_a_request_carries_what_it_was_asked_with(processor):
 
 
 def test_text_becomes_ids_and_given_ids_win(processor):
-    assert processor.tokenize(ParsedPrompt("abc", None)) == (0, 1, 2)
-    assert processor.tokenize(ParsedPrompt("abc", (5,))) == (5,)
+    assert processor.tokenize(ParsedPrompt("abc", None), ANY) == (0, 1, 2)
+    assert processor.tokenize(ParsedPrompt("abc", (5,)), ANY) == (5,)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +187,14 @@ def test_text_becomes_ids_and_given_ids_win(processor):
 )
 def test_prompts_that_cannot_be_run(processor, prompt, message):
     with pytest.raises(PromptError, match=message):
-        processor.tokenize(prompt, "here")
+        processor.tokenize(prompt, ANY, "here")
 
 
 def test_without_a_tokenizer(processor):
     bare = InputProcessor(LIMITS, ENDS, None)
-    assert bare.tokenize(ParsedPrompt(None, (1,))) == (1,)
+    assert bare.tokenize(ParsedPrompt(None, (1,)), ANY) == (1,)
     with pytest.raises(PromptError, match="no tokenizer is loaded"):
-        bare.tokenize(ParsedPrompt("abc", None))
+        bare.tokenize(ParsedPrompt("abc", None), ANY)
     stops = SamplingParams(stop="x")
     processor.check_params(stops)
     with pytest.raises(SamplingParamsError, match="without a tokenizer"):
@@ -212,3 +213,38 @@ def test_priorities(processor, bad):
     processor.check_priority(-3)
     with pytest.raises(InvalidValueError, match="priority"):
         processor.check_priority(bad)
+
+
+@pytest.mark.parametrize(
+    ("kept", "most", "expected"),
+    [
+        (3, 16, 3),
+        (24, 16, 24),
+        (99, 16, None),  # more than fits is kept, and refused
+        (-1, 16, 25 - 16),
+        (-1, 1, 24),
+        (-1, None, 24),
+        (-1, 500, 1),
+        (None, 1, None),
+    ],
+)
+def test_prompts_are_truncated_from_the_left(processor, kept, most, expected):
+    ids = tuple(i % 20 for i in range(40))
+    params = SamplingParams(truncate_prompt_tokens=kept, max_tokens=most)
+    if expected is None:
+        with pytest.raises(PromptError, match="40"):
+            processor.tokenize(ParsedPrompt(None, ids), params)
+    else:
+        found = processor.tokenize(ParsedPrompt(None, ids), params)
+        assert found == ids[-expected:]
+
+
+def test_one_completion_reports_on_the_prompt_and_computes_it(processor):
+    params = SamplingParams(n=2, prompt_logprobs=1)
+    first, second = (
+        processor.make_request(str(i), [1, 2], params, index=i) for i in range(2)
+    )
+    assert (first.options.num_prompt_logprobs, first.reads_cache) == (1, False)
+    assert (second.options.num_prompt_logprobs, second.reads_cache) == (None, True)
+    anew = SamplingParams(skip_reading_prefix_cache=True)
+    assert not processor.make_request("r", [1, 2], anew).reads_cache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jengine.errors import SamplingParamsError, UnsupportedError
+from jengine.errors import SamplingParamsError
 from jengine.sampling_params import (
     RequestOutputKind,
     SamplingParams,
@@ -126,23 +126,22 @@ def test_max_tokens_none_is_kept():
     assert SamplingParams(max_tokens=None, min_tokens=100).min_tokens == 100
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"prompt_logprobs": 0},
-        {"logprob_token_ids": [1]},
-        {"flat_logprobs": True},
-        {"stream_interval": 2},
-        {"truncate_prompt_tokens": 1},
-        {"skip_reading_prefix_cache": True},
-        {"repetition_detection": {"max_pattern_size": 2}},
-        {"extra_args": {"a": 1}},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_features_that_are_not_built_are_never_ignored(fields):
-    with pytest.raises(UnsupportedError, match=next(iter(fields))):
-        SamplingParams(**fields)
+@pytest.mark.parametrize(("given", "kept"), [(5, 5), (-1, -1), (None, None)])
+def test_truncation_may_be_left_to_the_engine(given, kept):
+    params = SamplingParams(truncate_prompt_tokens=given)
+    assert params.truncate_prompt_tokens == kept
+
+
+def test_listed_ids_ask_for_the_sampled_one_too():
+    assert SamplingParams(logprob_token_ids=[1]).num_reported == 0
+    assert SamplingParams(logprob_token_ids=[1], logprobs=3).num_reported == 3
+    assert SamplingParams(logprob_token_ids=[]).num_reported is None
+
+
+def test_values_for_plug_ins_are_kept():
+    params = SamplingParams(extra_args={"a": [1]})
+    assert params.extra_args == {"a": [1]}
+    assert isinstance(hash(params), int)
 
 
 def test_defaults_are_those_of_vllm():

@@ -1,6 +1,3 @@
-import dataclasses
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -169,38 +166,13 @@ def test_history_matters(llama_harness):
     assert np.abs(difference[-1]).max() > 0.1
 
 
-def test_single_token_rows_skip_the_gather(llama_harness):
-    harness = llama_harness()
-    inputs = harness.inputs(IDS[:1])
-    single = dataclasses.replace(inputs, single_token_rows=True)
-    np.testing.assert_array_equal(hidden(harness, single), hidden(harness, inputs))
-    assert "gather" in str(jax.make_jaxpr(_wanted)(inputs))
-    assert "gather" not in str(jax.make_jaxpr(_wanted)(single))
-
-
-def _wanted(inputs):
-    return llama._wanted_rows(jnp.zeros((1, 4), jnp.float32), inputs)
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def _hidden(graphdef, params, inputs, kv):
     return registry.bind(graphdef, params)(inputs, kv, _no_attention)[0]
 
 
-def hidden(harness, inputs):
-    return _hidden(harness.graphdef, harness.params, inputs, harness.kv)
-
-
 def _no_attention(queries, keys, values, cache, inputs, *, scale, sliding_window):
     return queries, cache
-
-
-def test_only_wanted_rows_come_back(llama_harness):
-    harness = llama_harness()
-    inputs = harness.inputs(IDS[:9])
-    wanted = dataclasses.replace(inputs, logits_indices=jnp.asarray([8, 2], jnp.int32))
-    some_rows, all_rows = hidden(harness, wanted), hidden(harness, inputs)
-    np.testing.assert_array_equal(some_rows, np.asarray(all_rows)[[8, 2]])
 
 
 def test_backend_is_told_scale_and_window_of_each_layer(llama_harness):
@@ -226,7 +198,8 @@ def test_backend_is_told_scale_and_window_of_each_layer(llama_harness):
 
 def test_bfloat16_stays_bfloat16_and_near_float32(llama_harness):
     wide, narrow = llama_harness(), llama_harness("bfloat16")
-    assert hidden(narrow, narrow.inputs(IDS[:9])).dtype == jnp.bfloat16
+    args = (narrow.graphdef, narrow.params, narrow.inputs(IDS[:9]), narrow.kv)
+    assert _hidden(*args).dtype == jnp.bfloat16
     found, wanted = narrow.run(IDS[:20]), wide.run(IDS[:20])
     error = np.abs(found - wanted).mean() / np.abs(wanted).std()
     assert error < 0.1

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jengine.core.plan import (
+    PromptLogprobs,
     SamplingOptions,
     ScheduledRequest,
     StepPlan,
@@ -60,12 +61,16 @@ PLANS = st.builds(
 LOGPROBS = st.builds(
     TokenLogprobs, IDS, st.lists(FLOATS, max_size=3).map(tuple), IDS, FLOATS
 )
+PROMPT_LOGPROBS = st.builds(
+    PromptLogprobs, NUMBERS, st.lists(LOGPROBS, max_size=2).map(tuple)
+)
 RESULTS = st.builds(
     StepResult,
     NUMBERS,
     st.lists(IDS, max_size=3).map(tuple),
     st.none() | st.lists(st.none() | LOGPROBS, max_size=3).map(tuple),
     IDS,
+    st.lists(st.tuples(NUMBERS, PROMPT_LOGPROBS), max_size=2).map(tuple),
 )
 
 
@@ -87,10 +92,10 @@ def test_results_survive_a_file(result):
 @pytest.mark.parametrize("read", [plan_from_json, result_from_json])
 @pytest.mark.parametrize("schema", [None, 0, SCHEMA + 1, "1"])
 def test_an_unknown_schema_is_refused(read, schema):
-    with pytest.raises(ValueError, match=f"schema {schema!r} is not known, only 2"):
+    with pytest.raises(ValueError, match=f"schema {schema!r} is not known, only 3"):
         read({"schema": schema})
 
 
 def test_the_schema_is_written_down():
-    assert plan_to_json(StepPlan(0, (), 0, 0, (), ()))["schema"] == SCHEMA == 2
+    assert plan_to_json(StepPlan(0, (), 0, 0, (), ()))["schema"] == SCHEMA == 3
     assert result_to_json(StepResult(0, ()))["schema"] == SCHEMA

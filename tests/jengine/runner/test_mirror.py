@@ -64,5 +64,6 @@ def test_columns_hold_seeds_and_floats_bit_for_bit(seed):
     low = int(columns[SamplingColumn.SEED_LOW]) % 2**32
     high = int(columns[SamplingColumn.SEED_HIGH]) % 2**32
     assert low + (high << 32) == seed % 2**64
-    floats = columns[SamplingColumn.TEMPERATURE :].view(np.float32)
-    assert floats.tolist() == np.array([0.7, 0.9, 0.1], np.float32).tolist()
+    floats = columns[SamplingColumn.TEMPERATURE : SamplingColumn.PRESENCE]
+    assert floats.view(np.float32).tolist() == np.array([0.7, 0.9, 0.1], "f").tolist()
+    assert columns[SamplingColumn.PRESENCE :].view(np.float32).tolist() == [0, 0, 1]

@@ -160,8 +160,9 @@ def test_sampling_lines(keep_places):
     packed = pack_sampling(
         stream.mirror, row_arrays(plan), num_rows=4, keep_places=keep_places
     )
-    assert packed[0, : SamplingColumn.TEMPERATURE].tolist() == [0, 2, 4, 1, 3]
-    floats = packed[:, SamplingColumn.TEMPERATURE :].view(np.float32)
+    assert packed[0, : SamplingColumn.BIASED].tolist() == [0, 2, 4, 1, 3]
+    floats = packed[:, SamplingColumn.TEMPERATURE : SamplingColumn.PRESENCE]
+    floats = np.ascontiguousarray(floats).view(np.float32)
     assert floats.tolist() == [[0.5, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0]]
     assert packed[1:, SamplingColumn.SEAT].tolist() == [4, 4, 4]  # past the last seat
 

@@ -42,7 +42,8 @@ def test_plain_decoding_comes_first(keys):
 
 def test_modes_draw_filter_mask_and_report():
     modes = sample_modes(7)
-    assert len(modes) == len(set(modes)) == 12
+    assert len(modes) == len(set(modes)) == 15
+    assert [mode.listed for mode in modes].count(True) == 1
     assert {mode.num_logprobs for mode in modes} == {None, 7}
     assert not any(mode.filtered and not mode.random for mode in modes)
 

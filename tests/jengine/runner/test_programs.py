@@ -97,7 +97,7 @@ def test_an_error_while_compiling_reaches_the_caller(loaded):
 def test_programs_can_be_called_in_turn_without_compiling(loaded, store, compiles):
     params, kv, last = loaded.params, loaded.new_cache(), loaded.last_token()
     head = params["lm_head"]["weight"]
-    kv, hidden = store.get(FORWARD)(params, kv, last, ints())
+    kv, hidden, _ = store.get(FORWARD)(params, kv, last, ints())
     last, out = store.get(SAMPLE)(head, last, hidden, packed(1))
     kv, last, out = store.get(DECODE)(params, kv, last, ints(), packed(1))
     assert out.shape == (1, 1)
@@ -109,7 +109,7 @@ def test_programs_can_be_called_in_turn_without_compiling(loaded, store, compile
 
 def test_cache_and_tokens_are_donated_and_parameters_are_not(loaded, store):
     params, kv, last = loaded.params, loaded.new_cache(), loaded.last_token()
-    new_kv, hidden = store.get(FORWARD)(params, kv, last, ints())
+    new_kv, hidden, _ = store.get(FORWARD)(params, kv, last, ints())
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(kv))
     assert not last.is_deleted()
     store.get(DECODE)(params, new_kv, last, ints(), packed(1))

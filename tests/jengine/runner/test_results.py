@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from jengine.runner.results import line_logprobs, unpack_result
+from jengine.runner.results import Wanted, add_listed, line_logprobs, unpack_result
 
 VOCAB_SIZE = 50
 
@@ -22,13 +22,13 @@ def unpack(tokens, num_rows, sampling, lines, wanted=None):
         num_rows=num_rows,
         sampling_rows=sampling,
         lines=lines,
-        num_logprobs=wanted,
+        wanted=wanted,
         vocab_size=VOCAB_SIZE,
     )
 
 
 def test_no_row_samples():
-    assert unpack(None, 2, [], []) == (3, ((), ()), None, ())
+    assert unpack(None, 2, [], []) == (3, ((), ()), None, (), ())
 
 
 def test_every_row_samples_and_padding_is_cut_off():
@@ -52,7 +52,7 @@ def test_padding_without_numbers_fails_nobody():
 
 def test_logprobs_reach_the_rows_that_asked():
     lines = [[7, 2, *bits(-1.5), 4, 7, *bits(-0.5, -1.5)]] * 2
-    result = unpack(lines, 3, [0, 2], range(2), [-1, 1])
+    result = unpack(lines, 3, [0, 2], range(2), [Wanted(-1), Wanted(1)])
     assert result.logprobs[:2] == (None, None)
     assert result.logprobs[2] == ((4, 7), (-0.5, -1.5), (1, 2), -1.5)
 
@@ -81,3 +81,19 @@ def test_equal_values_share_a_rank():
 def test_values_that_are_no_numbers_do_not_break_it():
     found = line_logprobs(line(1, 1, math.nan, [1, 2], [math.nan, math.nan]), 2)
     assert found.ranks == (1, 2)
+
+
+def test_listed_ids_follow_and_have_no_rank():
+    found = line_logprobs(np.array(line(7, 2, -1.5, [4], [-0.5]), np.int32), 1)
+    more = add_listed(found, (9, 7, 3), [-4.0, -1.5, -6.0, 0.0])
+    assert more.token_ids == (4, 7, 9, 3)
+    assert more.logprobs == (-0.5, -1.5, -4.0, -6.0)
+    assert more.ranks == (1, 2, None, None)
+
+
+def test_listed_values_are_read_only_by_those_who_asked():
+    own = [7, 1, *bits(-0.5), 7, *bits(-0.5), *bits(*np.arange(-128.0, 0.0))]
+    result = unpack([own] * 2, 2, [0, 1], range(2), [Wanted(1), Wanted(0, (5, 6))])
+    assert result.logprobs[0].token_ids == (7,)
+    assert result.logprobs[1].token_ids == (7, 5, 6)
+    assert result.logprobs[1].logprobs == (-0.5, -128.0, -127.0)

@@ -26,10 +26,14 @@ from jengine.checkpoint import open_checkpoint
 from jengine.runner.attention import attention_backend
 from jengine.runner.bucket import StepBucket
 from jengine.runner.cache import allocate
-from jengine.runner.layout import forward_layout
+from jengine.core.plan import SamplingOptions
+from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.load import load_model
 from jengine.runner.pallas_attention import HeadShape
-from jengine.runner.program_keys import DecodeKey, ForwardKey, SampleKey
+from jengine.runner.mirror import float_columns
+from jengine.runner.program_keys import (
+    DecodeKey, ForwardKey, PromptKey, SampleKey, SeatKey
+)
 from jengine.runner.programs import ProgramShapes, lower
 from jengine.runner.sample import SampleMode
 from jengine.runner.sharding import (
@@ -91,14 +95,20 @@ def run(shards):
     tables = np.zeros((4, 4), np.int32)
     tables[0, :2], tables[1, :2] = [1, 2], [3, 4]
     ints[layout.block_tables] = tables.ravel()
-    packed = np.zeros((2, 8), np.int32)
+    packed = np.zeros((2, len(SamplingColumn)), np.int32)
     packed[:, 0] = [0, 1]
-    packed[:, 5:] = np.array([1, 1, 0], np.float32).view(np.int32)
+    packed[:, SamplingColumn.TEMPERATURE :] = float_columns(SamplingOptions())
     forward = lower(programs, ForwardKey(prompts)).compile()
     sample = lower(programs, SampleKey(2, SampleMode(num_logprobs=3))).compile()
-    kv, hidden = forward(params, kv, last, ints)
-    last, out = sample(head_weight(params), last, hidden, packed)
+    kv, hidden, states = forward(params, kv, last, ints)
+    last, out, _ = sample(head_weight(params), last, hidden, packed)
     found = [np.asarray(out).tolist()]
+    report = lower(programs, PromptKey(16, 3, "raw_logprobs")).compile()
+    targets = np.zeros((64, 2), np.int32)
+    targets[:3] = [[0, 17], [1, 300], [4, 9]]
+    shown = report(head_weight(params), states, targets)
+    found.append(np.asarray(shown)[:3].tolist())
+    lower(programs, SeatKey()).compile()
     decode_bucket = StepBucket(True, 2, 2, 4)
     decode = lower(programs, DecodeKey(decode_bucket, SampleMode())).compile()
     layout = forward_layout(decode_bucket)
@@ -143,16 +153,18 @@ def test_two_devices_give_the_tokens_of_one(f2_dir, backend):
     )
     assert done.returncode == 0, done.stderr
     (one, *none), (two, reduces, gathers), num_layers = json.loads(done.stdout)
-    first, *rest = zip(one, two, strict=True)
-    ids = [line[:1] for line in first[0]]
-    assert ids == [line[:1] for line in first[1]]
-    values = np.array([[line[2], *line[6:]] for line in first[0]], np.int32)
-    others = np.array([[line[2], *line[6:]] for line in first[1]], np.int32)
-    np.testing.assert_allclose(
-        values.view(np.float32), others.view(np.float32), rtol=1e-4
-    )
+    first, shown, *rest = zip(one, two, strict=True)
+    for ours, theirs in (first, shown):
+        assert [line[:1] for line in ours] == [line[:1] for line in theirs]
+        values, others = (
+            np.array([[line[2], *line[6:]] for line in lines], np.int32)
+            for lines in (ours, theirs)
+        )
+        np.testing.assert_allclose(
+            values.view(np.float32), others.view(np.float32), rtol=1e-4
+        )
     assert all(ours == theirs for ours, theirs in rest)
-    assert len({str(step) for step in one[1:]}) > 1  # it does not say one thing always
+    assert len({str(step) for step in one[2:]}) > 1  # it does not say one thing always
     assert none == [0, 0]
     assert (reduces, gathers) == (2 * num_layers + 1, 1)
 

@@ -1,5 +1,6 @@
 """The compiled functions, against each other and against transformers' record."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,7 +11,13 @@ import pytest
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.sample import SampleMode
-from jengine.runner.step import decode_step, forward, sample, unpack_inputs
+from jengine.runner.step import (
+    _wanted_rows,
+    decode_step,
+    forward,
+    sample,
+    unpack_inputs,
+)
 
 SINGLE = StepBucket(True, 2, 2, 6)
 MIXED = StepBucket(False, 16, 4, 6)
@@ -68,7 +75,7 @@ def prefilled(loaded, f2_greedy):
 
 
 def test_the_first_tokens_are_those_of_transformers(loaded, prefilled, f2_greedy):
-    _, hidden = prefilled
+    _, hidden, _ = prefilled
     head = loaded.params["lm_head"]["weight"]
     mode = SampleMode(num_logprobs=2)
     run = compiled(sample, mode)
@@ -87,16 +94,39 @@ def test_the_first_tokens_are_those_of_transformers(loaded, prefilled, f2_greedy
 
 
 def test_hidden_states_are_padded_with_zeros_to_the_rows_of_the_engine(prefilled):
-    _, hidden = prefilled
+    _, hidden, _ = prefilled
     assert hidden.shape == (4, 64)
     assert np.abs(np.asarray(hidden[:2])).max() > 0.1
 
 
+def test_hidden_states_of_all_tokens_come_back_too(prefilled):
+    _, hidden, states = prefilled
+    assert states.shape == (MIXED.tokens, 64)
+    np.testing.assert_array_equal(states[np.array([8, 13])], hidden[:2])
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_only_wanted_rows_are_sampled_and_one_a_row_needs_no_gather(loaded, single):
+    bucket = StepBucket(single, 4, 4, 1)
+    inputs = unpack_inputs(
+        loaded.context,
+        bucket,
+        jnp.zeros(forward_layout(bucket).size, jnp.int32),
+        loaded.last_token(),
+    )
+    inputs = dataclasses.replace(inputs, logits_indices=jnp.asarray([3, 1, 0, 0]))
+    states = jnp.arange(8.0).reshape(4, 2)
+    wanted = states if single else states[jnp.asarray([3, 1, 0, 0])]
+    np.testing.assert_array_equal(_wanted_rows(states, inputs), wanted)
+    traced = str(jax.make_jaxpr(lambda x: _wanted_rows(x, inputs))(states))
+    assert ("gather" in traced) != single
+
+
 def test_a_smaller_bucket_pads_its_hidden_states(loaded, prefilled):
-    kv, _ = prefilled
+    kv, *_ = prefilled
     run = compiled(forward, loaded.context, SINGLE)
     ints = pack(SINGLE, [([11], 9, [3, 1, 5]), ([12], 5, [2, 7])])
-    _, hidden = run(loaded.params, kv, loaded.last_token(), ints)
+    _, hidden, _ = run(loaded.params, kv, loaded.last_token(), ints)
     assert hidden.shape == (4, 64)
     assert not np.asarray(hidden[2:]).any()
     assert np.asarray(hidden[:2]).any(axis=1).all()
@@ -104,7 +134,7 @@ def test_a_smaller_bucket_pads_its_hidden_states(loaded, prefilled):
 
 @pytest.mark.parametrize("random", [False, True])
 def test_one_program_gives_what_two_give(loaded, prefilled, random):
-    kv, _ = prefilled
+    kv, *_ = prefilled
     mode = SampleMode(random=random)
     last_token = loaded.last_token(21, 22, 23)
     temperature = 1.0 if random else 0.0
@@ -113,7 +143,7 @@ def test_one_program_gives_what_two_give(loaded, prefilled, random):
     together = compiled(decode_step, loaded.context, SINGLE, mode)
     kv_one, last_one, out_one = together(loaded.params, kv, last_token, ints, packed)
     alone = compiled(forward, loaded.context, SINGLE)
-    kv_two, hidden = alone(loaded.params, kv, last_token, ints)
+    kv_two, hidden, _ = alone(loaded.params, kv, last_token, ints)
     head = loaded.params["lm_head"]["weight"]
     last_two, out_two, _ = compiled(sample, mode)(head, last_token, hidden, packed)
     assert out_one.tolist() == out_two.tolist()
@@ -123,7 +153,7 @@ def test_one_program_gives_what_two_give(loaded, prefilled, random):
 
 
 def test_a_carried_token_is_the_one_last_sampled_at_its_seat(loaded, prefilled):
-    kv, _ = prefilled
+    kv, *_ = prefilled
     run = compiled(forward, loaded.context, SINGLE)
     blocks = [([1], 9, [3, 1, 5]), ([1], 5, [2, 7])]
     results = []
@@ -142,7 +172,7 @@ def test_chunks_give_what_the_whole_gives(loaded, prefilled, f2_greedy):
     kv = loaded.new_cache()
     for start, end in [(0, 3), (3, 7), (7, 9)]:
         ints = pack(MIXED, [(prompt[start:end], start, [3, 1, 5])])
-        kv, hidden = run(loaded.params, kv, loaded.last_token(), ints)
+        kv, hidden, _ = run(loaded.params, kv, loaded.last_token(), ints)
     np.testing.assert_allclose(
         np.asarray(hidden[0]), np.asarray(prefilled[1][0]), atol=1e-5
     )
@@ -157,7 +187,7 @@ def test_padding_writes_nothing(loaded):
     marked = jax.tree.map(lambda leaf: leaf + 5, loaded.new_cache())
     run = compiled(forward, loaded.context, MIXED)
     ints = pack(MIXED, [([9, 9, 9, 9, 9, 9], 0, [3, 1])])
-    kv, _ = run(loaded.params, marked, loaded.last_token(), ints)
+    kv, *_ = run(loaded.params, marked, loaded.last_token(), ints)
     for leaf in jax.tree.leaves(kv):
         touched = np.argwhere((np.asarray(leaf) != 5).any(axis=(1, 3)))
         assert touched.tolist() == [[1, 0], [1, 1], [3, 0], [3, 1], [3, 2], [3, 3]]
@@ -179,7 +209,7 @@ def test_unpacking_makes_padding_harmless(loaded, bucket, padding):
 
 
 def test_padding_rows_sample_into_no_seat(loaded, prefilled):
-    _, hidden = prefilled
+    _, hidden, _ = prefilled
     head = loaded.params["lm_head"]["weight"]
     last_token = loaded.last_token(7, 8, 9)
     run = compiled(sample, SampleMode(num_logprobs=2))
@@ -188,7 +218,7 @@ def test_padding_rows_sample_into_no_seat(loaded, prefilled):
 
 
 def test_logits_that_are_no_numbers_are_reported_and_leave_an_id(loaded, prefilled):
-    _, hidden = prefilled
+    _, hidden, _ = prefilled
     head = loaded.params["lm_head"]["weight"]
     run = compiled(sample, SampleMode(num_logprobs=2))
     spoilt = hidden.at[0].set(jnp.nan)
@@ -200,7 +230,7 @@ def test_logits_that_are_no_numbers_are_reported_and_leave_an_id(loaded, prefill
 
 
 def test_a_mask_takes_ids_away(loaded, prefilled):
-    _, hidden = prefilled
+    _, hidden, _ = prefilled
     head = loaded.params["lm_head"]["weight"]
     packed = sampling((0, 9, 0, 0), (1, 5, 0, 0))
     free = compiled(sample, SampleMode())

@@ -1,0 +1,99 @@
+"""JSON schemas in the form in which llguidance keeps to them.
+
+Each rewriting leaves the meaning as it is, or narrows it where llguidance (1.9) would
+widen it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")
+_VALUES = ("const", "enum", "default", "examples")  # keywords without schemas
+_DESCRIBED = ("properties", "patternProperties")
+
+_PLAIN_ESCAPES: dict[str, object] = {"json_allowed_escapes": 'bfnrt"\\'}
+_CONTROL = re.compile(r"\\u00|\x7f|\\\\[xucpPav0]|cntrl")  # in a schema's JSON text
+
+_STEP = 1e-9  # beside an exclusive bound
+
+
+def closed(schema: object) -> object:
+    """Forbid properties that no schema names, where it does not say itself."""
+
+    def close(one: dict[str, Any]) -> None:
+        if isinstance(one.get("properties"), dict):
+            one.setdefault("additionalProperties", False)
+
+    return _rewrite(schema, close)
+
+
+def inside_bounds(schema: object) -> object:
+    """Replace exclusive bounds that llguidance takes for inclusive ones.
+
+    It does so with a whole number where the other bound has the same whole part, such
+    as 0 < x < 0.5. What lies within 1e-9 of the bound is given up.
+    """
+    return _rewrite(schema, _move_bounds)
+
+
+def escapes_for(schema: object) -> dict[str, object]:
+    r"""Return the option that keeps names with an escape from being new names.
+
+    Where `"a"` is described, `"\u0061"` passes for a property that is not. So escapes
+    have one letter, unless the schema itself may need others for control characters.
+    """
+    speaks_of_control = _CONTROL.search(json.dumps(schema, ensure_ascii=False))
+    return {} if speaks_of_control or not _adds_names(schema) else _PLAIN_ESCAPES
+
+
+def _rewrite(schema: object, change: Callable[[dict[str, Any]], None]) -> object:
+    """Copy a schema and change the copies of it and of all schemas inside."""
+    if isinstance(schema, list):
+        return [_rewrite(one, change) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            copy[keyword] = {n: _rewrite(one, change) for n, one in value.items()}
+        elif keyword not in _VALUES:
+            copy[keyword] = _rewrite(value, change)
+    change(copy)
+    return copy
+
+
+def _move_bounds(schema: dict[str, Any]) -> None:
+    lows = _numbers(schema, "minimum", "exclusiveMinimum")
+    highs = _numbers(schema, "maximum", "exclusiveMaximum")
+    if not lows or not highs:
+        return
+    low, high = max(lows.values()), min(highs.values())
+    if lows.get("exclusiveMinimum") == low == math.floor(high) >= 0:
+        del schema["exclusiveMinimum"]
+        schema["minimum"] = max(low + _STEP, math.nextafter(low, math.inf))
+    if highs.get("exclusiveMaximum") == high == math.ceil(low) <= 0:
+        del schema["exclusiveMaximum"]
+        schema["maximum"] = min(high - _STEP, math.nextafter(high, -math.inf))
+
+
+def _numbers(schema: dict[str, Any], *keywords: str) -> dict[str, int | float]:
+    found = {word: schema[word] for word in keywords if word in schema}
+    return {
+        word: value
+        for word, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _adds_names(schema: object) -> bool:
+    """Whether an object may have other properties than those that it describes."""
+    if isinstance(schema, list):
+        return any(_adds_names(one) for one in schema)
+    if not isinstance(schema, dict):
+        return False
+    is_open = schema.get("additionalProperties") is not False
+    describes = any(schema.get(keyword) for keyword in _DESCRIBED)
+    return (is_open and describes) or any(_adds_names(one) for one in schema.values())
