@@ -95,7 +95,9 @@ def _add_flags(
         )
 
 
-def _parsing_of(name: str, hint: object) -> dict[str, Any]:
+def _parsing_of(  # noqa: PLR0911 - one return for each kind of field
+    name: str, hint: object
+) -> dict[str, Any]:
     special = _SPECIAL.get(name)
     if special is not None:
         return special

@@ -139,7 +139,8 @@ def format_logprobs(completion: CompletionOutput) -> str:
     if completion.logprobs is None:
         return ""
     pairs = zip(completion.token_ids, completion.logprobs, strict=True)
-    return "".join(f"  {_position(*pair)}\n" for pair in pairs)
+    lines = [_position(token, entry or {}) for token, entry in pairs]
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def format_prompt_logprobs(output: RequestOutput) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, no_type_check
 
 from jengine.config_rules import CONFIG_RULES, UNBUILT_OPTIONS
-from jengine.core.plan import LogprobsMode
 from jengine.errors import ConfigError, UnsupportedError
 from jengine.field_rules import apply_rules
+from jengine.logprobs import LogprobsMode
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

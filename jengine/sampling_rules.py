@@ -9,7 +9,6 @@ import types
 from collections.abc import Mapping
 from typing import cast
 
-from jengine.core.plan import MOST_LISTED_IDS
 from jengine.field_rules import (
     Rule,
     as_integer,
@@ -20,6 +19,7 @@ from jengine.field_rules import (
     optional,
     text,
 )
+from jengine.logprobs import MOST_LISTED_IDS
 
 MOST_COMPLETIONS = 16384  # vLLM's cap of n
 

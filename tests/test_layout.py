@@ -25,6 +25,7 @@ NO_TEST_OF_THEIR_OWN = {
     "models/inputs.py": "declares a container; every test of a model fills one",
     "models/kv_cache.py": "declares a container; the same tests fill it",
     "models/layers/attention_backend.py": "declares a protocol, and nothing runs",
+    "jengine/logprobs.py": "two names; tests of sampling_params and config use them",
     "jengine/runner/handle.py": "declares containers; tests of the runner fill them",
     "jengine/request_text.py": "tests of output_processor take it apart",
     "jengine/sampling_rules.py": "a table; tests of sampling_params do the same",

@@ -17,7 +17,7 @@ from jengine.aot.request import Job
 from jengine.aot.save import ProgramFolder
 from jengine.aot.survey import Survey, device_shape, shallow
 from jengine.aot.toolchain import explain, find_plugin, find_ptxas
-from jengine.runner.program_keys import ProgramKey, SampleKey, program_name
+from jengine.runner.program_keys import ProgramKey, program_name, runs_layers
 from jengine.runner.programs import ProgramShapes, lower
 from models.config import ModelConfig
 
@@ -124,7 +124,7 @@ class Compiler:
 
     def _subject(self, job: Job) -> Subject:
         layers = self._shapes[job.full][0].num_layers
-        if isinstance(self._key(job), SampleKey):
+        if not runs_layers(self._key(job)):
             layers = 0
         return Subject(layers, device_shape(self._survey), self._survey.resolved.dtype)
 

@@ -17,9 +17,13 @@ from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
+    PromptKey,
     SampleKey,
+    SeatKey,
     program_name,
+    runs_layers,
 )
+from jengine.runner.prompt_logprobs import TARGETS
 
 
 def describe_survey(survey: Survey) -> dict[str, Any]:
@@ -68,11 +72,11 @@ def describe_program(survey: Survey, key: ProgramKey) -> dict[str, Any]:
         "tokens": tokens,
         "rows": _rows(key),
         "context": shape.context,
-        "kv_bytes": 0 if isinstance(key, SampleKey) else survey.kv_bytes,
+        "kv_bytes": survey.kv_bytes if runs_layers(key) else 0,
         "bytes_moved": work.bytes_moved,
         "flops": work.flops,
         "roofline_ms": seconds * 1e3,
-        "roofline_tokens_per_s": tokens / seconds,
+        "roofline_tokens_per_s": tokens / seconds if tokens else 0.0,
     }
 
 
@@ -111,8 +115,17 @@ def _features(key: ProgramKey) -> int:
         case DecodeKey(_, mode) | SampleKey(_, mode):
             asked = (mode.random, mode.filtered, mode.masked, mode.num_logprobs is None)
             return sum(asked[:3]) + (not asked[3])
-    raise AssertionError(key)
+        case SeatKey() | PromptKey():
+            return 1
 
 
 def _rows(key: ProgramKey) -> int:
-    return key.rows if isinstance(key, SampleKey) else key.bucket.rows
+    match key:
+        case SampleKey(rows, _):
+            return rows
+        case ForwardKey(bucket) | DecodeKey(bucket, _):
+            return bucket.rows
+        case SeatKey():
+            return 1
+        case PromptKey():
+            return TARGETS

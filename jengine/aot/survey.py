@@ -23,9 +23,12 @@ from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
     ProgramKey,
+    PromptKey,
     SampleKey,
+    SeatKey,
     all_keys,
 )
+from jengine.runner.prompt_logprobs import TARGETS
 from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 from models.registry import abstract_parameters
 from models.split import local_config, parameter_split
@@ -170,7 +173,7 @@ def layer_cost(survey: Survey) -> LayerCost:
 
 
 def program_kind(key: ProgramKey) -> str:
-    """Return "decode", "forward" (one token a row), "mixed" or "sample"."""
+    """Return "decode", "forward" (one token a row), "mixed", "sample" or "side"."""
     match key:
         case DecodeKey():
             return "decode"
@@ -178,6 +181,8 @@ def program_kind(key: ProgramKey) -> str:
             return "sample"
         case ForwardKey(bucket):
             return "forward" if bucket.single_token_rows else "mixed"
+        case SeatKey() | PromptKey():
+            return "side"
 
 
 def step_shape(survey: Survey, key: ProgramKey) -> StepShape:
@@ -185,6 +190,10 @@ def step_shape(survey: Survey, key: ProgramKey) -> StepShape:
     match key:
         case SampleKey(rows, _):
             return StepShape(0, rows, None)
+        case PromptKey():
+            return StepShape(0, TARGETS, None)
+        case SeatKey():
+            return StepShape(0, 0, None)
         case ForwardKey(bucket) if not bucket.single_token_rows:
             return StepShape(bucket.tokens, 0, None)
         case ForwardKey(bucket) | DecodeKey(bucket, _):

@@ -34,12 +34,12 @@ class Repetition(NamedTuple):
     Attributes:
       least_size: least tokens of what repeats.
       most_size: most tokens of it.
-      count: times that it must stand one after another.
+      times: how often it must stand, one after another.
     """
 
     least_size: int
     most_size: int
-    count: int
+    times: int
 
 
 class Request:

@@ -41,18 +41,18 @@ def _repeats_itself(request: Request) -> bool:
     if rule is None:
         return False
     # No more than the rule can look at: the cost may not grow with the output.
-    start = len(request.token_ids) - rule.most_size * rule.count
+    start = len(request.token_ids) - rule.most_size * rule.times
     return repeats(request.token_ids[max(start, request.num_prompt_tokens) :], rule)
 
 
 def repeats(output_ids: Sequence[int], rule: Repetition) -> bool:
     """Say whether an output ends in the same few tokens several times over.
 
-    >>> repeats([7, 1, 2, 1, 2, 1, 2], Repetition(least_size=1, most_size=3, count=3))
+    >>> repeats([7, 1, 2, 1, 2, 1, 2], Repetition(least_size=1, most_size=3, times=3))
     True
     """
     for size in range(rule.least_size, rule.most_size + 1):
-        whole = size * rule.count
+        whole = size * rule.times
         if whole > len(output_ids):
             return False
         # Equal to itself one pattern later: every part of it is the same.

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from jengine.core.plan import MOST_LISTED_IDS, SamplingOptions, StepPlan
+from jengine.core.plan import SamplingOptions, StepPlan
+from jengine.logprobs import MOST_LISTED_IDS
 from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout
 from jengine.runner.mirror import SeatMirror, float_columns

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from jengine.core.plan import LogprobsMode
+from jengine.logprobs import LogprobsMode
 from jengine.runner.bucket import Buckets, StepBucket
 from jengine.runner.sample import EVERYTHING, SampleMode
 
@@ -46,6 +46,11 @@ class DecodeKey(NamedTuple):
 
 
 ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey | PromptKey
+
+
+def runs_layers(key: ProgramKey) -> bool:
+    """Whether a program runs the model's layers, and so has the cache."""
+    return isinstance(key, ForwardKey | DecodeKey)
 
 
 def all_keys(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jengine.core.plan import MOST_LISTED_IDS
+from jengine.logprobs import MOST_LISTED_IDS
 from jengine.runner.adjust import SeatTables, set_seat, table_shapes
 from jengine.runner.bucket import StepBucket
 from jengine.runner.layout import SamplingColumn, forward_layout

@@ -12,7 +12,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jengine.core.plan import LogprobsMode, PromptLogprobs, StepPlan
+from jengine.core.plan import PromptLogprobs, StepPlan
+from jengine.logprobs import LogprobsMode
 from jengine.runner.results import line_logprobs
 from jengine.runner.sample import report
 from models.layers.linear import matmul

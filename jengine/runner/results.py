@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jengine.core.plan import MOST_LISTED_IDS, StepResult, TokenLogprobs
+from jengine.core.plan import StepResult, TokenLogprobs
+from jengine.logprobs import MOST_LISTED_IDS
 
 
 class Wanted(NamedTuple):

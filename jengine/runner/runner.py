@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jengine.core.plan import (
-    LogprobsMode,
     SamplingOptions,
     ScheduledRequest,
     StepPlan,
     StepResult,
 )
+from jengine.logprobs import LogprobsMode
 from jengine.runner import results
 from jengine.runner.adjust import SeatTables, bias_row, count_row, new_tables
 from jengine.runner.attention import attention_backend

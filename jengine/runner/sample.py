@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from jengine.core.plan import LogprobsMode
+from jengine.logprobs import LogprobsMode
 
 _GROUP = 256  # ids that a draw's second level chooses among
 

@@ -98,11 +98,11 @@ def test_programs_can_be_called_in_turn_without_compiling(loaded, store, compile
     params, kv, last = loaded.params, loaded.new_cache(), loaded.last_token()
     head = params["lm_head"]["weight"]
     kv, hidden, _ = store.get(FORWARD)(params, kv, last, ints())
-    last, out = store.get(SAMPLE)(head, last, hidden, packed(1))
+    last, out, _ = store.get(SAMPLE)(head, last, hidden, packed(1))
     kv, last, out = store.get(DECODE)(params, kv, last, ints(), packed(1))
     assert out.shape == (1, 1)
     mask = np.full((2, 10), -1, np.int32)
-    last, out = store.get(MASKED)(head, last, hidden, packed(2), mask)
+    last, out, _ = store.get(MASKED)(head, last, hidden, packed(2), mask)
     assert out.shape == (2, 5)  # id, rank, value, one id, its value
     assert compiles == []
 

@@ -1,0 +1,36 @@
+import pytest
+
+from jengine.structured_output.constraint import GrammarError
+from jengine.structured_output.schema_checks import refuse_unkept
+
+FREE = {"type": "object", "minProperties": 2}
+KEPT = [
+    {"type": "object", "minProperties": 1},
+    {"minProperties": 2, "required": ["a"]},
+    {"minProperties": 2, "additionalProperties": False, "properties": {"a": {}}},
+    {"const": FREE},
+    {"properties": {"minProperties": {"const": 2}}},
+    True,
+]
+
+
+@pytest.mark.parametrize("schema", KEPT, ids=str)
+def test_what_is_kept_is_taken(schema):
+    refuse_unkept(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        (FREE, "#"),
+        ({"properties": {"a": FREE}}, "#/properties/a"),
+        ({"anyOf": [True, {"items": FREE}]}, "#/anyOf/1/items"),
+        (
+            FREE | {"additionalProperties": False, "patternProperties": {"^a": {}}},
+            "#",
+        ),
+    ],
+)
+def test_the_keyword_and_its_place_are_named(schema, place):
+    with pytest.raises(GrammarError, match=f"minProperties at {place} is"):
+        refuse_unkept(schema)
