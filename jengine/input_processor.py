@@ -116,7 +116,10 @@ class InputProcessor:
                 raise PromptError(
                     field, prompt.text, "token ids, since no tokenizer is loaded"
                 )
-            ids = tuple(self._tokenizer.encode(prompt.text or ""))
+            encoded = self._tokenizer.encode(
+                prompt.text or "", add_special_tokens=prompt.add_special_tokens
+            )
+            ids = tuple(encoded)
         ids = self._truncate(ids, params)
         check_token_ids(
             ids, self._limits.vocab_size - 1, self.max_total_tokens, field=field

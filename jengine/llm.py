@@ -12,7 +12,7 @@ from jengine.errors import InvalidValueError, UnsupportedError, refuse_unbuilt
 from jengine.offline_loop import AskedRequest, OfflineLoop, Stream
 from jengine.outputs import RequestOutput
 from jengine.progress import Progress
-from jengine.prompts import ParsedPrompt, parse_prompt, parse_prompts
+from jengine.prompts import ParsedPrompt, parse_prompt, parse_prompts, tokenize_as
 from jengine.sampling_params import RequestOutputKind, SamplingParams
 
 # vLLM's methods that have no meaning here or are not built; asking says so.
@@ -81,6 +81,7 @@ class LLM:
         *,
         use_tqdm: bool | Callable[..., Any] = True,
         priority: Sequence[int] | None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
         **unbuilt: None,
     ) -> list[RequestOutput]:
         """Complete prompts.
@@ -94,6 +95,8 @@ class LLM:
             own defaults.
           use_tqdm: whether to show progress, or what to show it with.
           priority: of each prompt, under the priority policy; smaller is sooner.
+          tokenization_kwargs: `{"add_special_tokens": False}` for text that holds its
+            special tokens already, such as a BOS that a chat template wrote.
           **unbuilt: vLLM's other arguments; only None.
 
         Returns:
@@ -105,7 +108,10 @@ class LLM:
           InvalidValueError: lists of different lengths.
         """
         refuse_unbuilt(unbuilt)
-        parsed = parse_prompts(prompts)
+        parsed = [
+            tokenize_as(prompt, tokenization_kwargs)
+            for prompt in parse_prompts(prompts)
+        ]
         names = [f"prompts[{i}]" for i in range(len(parsed))]
         if len(names) == 1:
             names = ["prompt"]

@@ -10,7 +10,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jengine.errors import PromptError, UnsupportedError
+from jengine.errors import InvalidValueError, PromptError, UnsupportedError
 from jengine.field_rules import as_integer
 
 _FORMS = "text, a list of token ids, or a dict with prompt or prompt_token_ids"
@@ -35,11 +35,41 @@ class ParsedPrompt:
       text: the prompt as text; may be empty, for a tokenizer may add a first token.
       token_ids: the prompt as ids; None where `text` is still to be tokenised.
       cache_salt: only prompts of the same salt share cached blocks.
+      add_special_tokens: whether the tokenizer adds its own, such as a BOS, to text.
     """
 
     text: str | None
     token_ids: tuple[int, ...] | None
     cache_salt: str | None = None
+    add_special_tokens: bool = True
+
+
+def tokenize_as(prompt: ParsedPrompt, tokenization_kwargs: object) -> ParsedPrompt:
+    """Return a prompt that is tokenised as vLLM's `tokenization_kwargs` say.
+
+    Args:
+      prompt: the prompt.
+      tokenization_kwargs: None, or a dict; its one key is `add_special_tokens`.
+
+    Raises:
+      InvalidValueError: it holds something else.
+    """
+    if tokenization_kwargs is None:
+        return prompt
+    field = "tokenization_kwargs"
+    if not isinstance(tokenization_kwargs, Mapping):
+        raise InvalidValueError(field, tokenization_kwargs, "a dict or None")
+    given = dict(cast("Mapping[object, object]", tokenization_kwargs))
+    adds = given.pop("add_special_tokens", True)
+    if given or not isinstance(adds, bool):
+        allowed = "{'add_special_tokens': True or False}"
+        raise InvalidValueError(
+            field,
+            tokenization_kwargs,
+            allowed,
+            "To shorten prompts use SamplingParams(truncate_prompt_tokens=...).",
+        )
+    return dataclasses.replace(prompt, add_special_tokens=adds)
 
 
 def parse_prompts(prompts: object) -> list[ParsedPrompt]:
@@ -47,8 +77,8 @@ def parse_prompts(prompts: object) -> list[ParsedPrompt]:
 
     >>> [parsed.text for parsed in parse_prompts(["one", {"prompt": "two"}])]
     ['one', 'two']
-    >>> parse_prompts([1, 2])
-    [ParsedPrompt(text=None, token_ids=(1, 2), cache_salt=None)]
+    >>> parse_prompts([1, 2])[0].token_ids
+    (1, 2)
 
     Raises:
       PromptError: a prompt has none of the accepted forms.

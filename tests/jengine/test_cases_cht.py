@@ -369,3 +369,23 @@ def test_cht_params_of_each_conversation(llm, check_idle):
         _oracle(llm, [SYSTEM, *HELLO]),
     ]
     check_idle(llm)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_cht_01_text_with_its_own_bos_is_completed_without_another(sentencepiece, adds):
+    hf = sentencepiece.get_tokenizer()
+    text = hf.apply_chat_template(HELLO, chat_template=WITH_BOS, tokenize=False)
+    kwargs = {"add_special_tokens": adds}
+    (output,) = sentencepiece.generate(
+        text, ONE, use_tqdm=False, tokenization_kwargs=kwargs
+    )
+    assert output.prompt_token_ids == hf.encode(text, **kwargs)
+    assert output.prompt_token_ids.count(hf.bos_token_id) == 1 + adds
+
+
+@pytest.mark.parametrize(
+    "bad", [{"padding": True}, {"add_special_tokens": 1}, ["add_special_tokens"]]
+)
+def test_cht_01_other_wishes_for_the_tokenizer_are_refused(healthy, bad):
+    with pytest.raises(ValueError, match="tokenization_kwargs"):
+        healthy.generate("hello", ONE, use_tqdm=False, tokenization_kwargs=bad)
