@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from jengine.logprobs import LogprobsMode
+from jengine.runner.filters import keep_best
 
 _GROUP = 256  # ids that a draw's second level chooses among
 
@@ -83,9 +83,7 @@ def choose(
         return greedy, logits
     weights = tempered_weights(logits, rows)
     if mode.filtered:
-        # The program that does everything also runs where no row asks for this.
-        asked = jnp.any((rows.top_k > 0) | (rows.top_p < 1))
-        weights = lax.cond(asked, _keep_best, lambda weights, _: weights, weights, rows)
+        weights = keep_best(weights, rows.top_k, rows.top_p)
     drawn = draw(weights, uniform(rows))
     chosen = jnp.where(rows.temperature > 0, drawn, greedy)
     token = jnp.where(greedy < logits.shape[1], chosen, greedy)
@@ -125,54 +123,6 @@ def tempered_weights(
     scaled = (logits - jnp.max(logits, axis=1, keepdims=True)) / safe[:, None]
     weights = jnp.exp(scaled)
     return jnp.where(weights >= rows.min_p[:, None], weights, 0.0)
-
-
-def _keep_best(weights: Float[Array, "R V"], rows: SamplingRows) -> Float[Array, "R V"]:
-    return keep_top_p(keep_top_k(weights, rows.top_k), rows.top_p)
-
-
-def keep_top_k(
-    weights: Float[Array, "R V"], top_k: Int[Array, " R"]
-) -> Float[Array, "R V"]:
-    """Zero all but the k largest weights; those equal to the k-th stay too.
-
-    Args:
-      weights: values in [0, 1].
-      top_k: how many to keep; 0 keeps all.
-    """
-    wanted = jnp.where(top_k > 0, top_k, weights.shape[1])
-    bits = _ordered_bits(weights)
-
-    def holds(threshold: Int[Array, " R"]) -> Bool[Array, " R"]:
-        count = jnp.sum(bits >= threshold[:, None], axis=1, dtype=jnp.int32)
-        return count >= wanted
-
-    threshold = _largest_where(holds, weights.shape[0])
-    return jnp.where(bits >= threshold[:, None], weights, 0.0)
-
-
-def keep_top_p(
-    weights: Float[Array, "R V"], top_p: Float[Array, " R"]
-) -> Float[Array, "R V"]:
-    """Zero all but the fewest largest weights that reach a share of the sum.
-
-    Among weights equal to the smallest one kept, lower ids come first. At least
-    one stays.
-    """
-    bits = _ordered_bits(weights)
-    needed = top_p * jnp.sum(weights, axis=1)
-
-    def mass_from(threshold: Int[Array, " R"]) -> Float[Array, " R"]:
-        return jnp.sum(jnp.where(bits >= threshold[:, None], weights, 0.0), axis=1)
-
-    threshold = _largest_where(lambda t: mass_from(t) >= needed, weights.shape[0])
-    tied = bits == threshold[:, None]
-    value = lax.bitcast_convert_type(threshold, jnp.float32)
-    before = jnp.cumsum(tied, axis=1, dtype=jnp.float32) - 1.0  # ties of lower ids
-    mass = mass_from(threshold + 1)[:, None] + before * value[:, None]
-    kept = (bits > threshold[:, None]) | (tied & (mass < needed[:, None]))
-    # With the whole sum asked for, rounding must not drop anything.
-    return jnp.where(kept | (top_p >= 1)[:, None], weights, 0.0)
 
 
 def uniform(rows: SamplingRows) -> Float[Array, " R"]:
@@ -301,26 +251,3 @@ def _first_above(
     first = jnp.min(jnp.where(above, ids, size), axis=1)
     last = jnp.max(jnp.where(weights > 0, ids, 0), axis=1)
     return jnp.where(first < size, first, last)
-
-
-def _ordered_bits(weights: Float[Array, "R V"]) -> Int[Array, "R V"]:
-    """Bits of floats that are not negative: integers in the same order."""
-    return lax.bitcast_convert_type(weights, jnp.int32)
-
-
-def _largest_where(holds, num_rows: int) -> Int[Array, " R"]:
-    """Largest threshold for which `holds` is true, by bisection over float bits.
-
-    `holds` is true for 0 and never true above a threshold for which it is false.
-    Thirty halvings decide exactly among all floats up to 1.
-    """
-    one = jnp.full(num_rows, 0x3F800000, jnp.int32)
-
-    def halve(_, bounds):
-        low, high = bounds  # holds(low), not holds(high)
-        middle = low + lax.div(high - low, np.int32(2))
-        good = holds(middle)
-        return jnp.where(good, middle, low), jnp.where(good, high, middle)
-
-    low, _ = lax.fori_loop(0, 30, halve, (jnp.zeros_like(one), one + 1))
-    return low

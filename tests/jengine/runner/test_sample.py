@@ -34,26 +34,7 @@ def _rows(count, **changes):
     )
 
 
-def _kept(weights, top_k=0, top_p=1.0):
-    """Which ids brute force keeps, and their renormalised odds."""
-    order = np.lexsort((np.arange(len(weights)), -weights))
-    kept = np.zeros(len(weights), bool)
-    kth = weights[order[top_k - 1]] if 0 < top_k < len(weights) else 0.0
-    kept[weights >= kth] = True
-    total, mass = weights[kept].sum(), 0.0
-    for index in order:
-        if not kept[index]:
-            continue
-        if mass >= top_p * total and top_p < 1:
-            kept[index] = False
-        mass += weights[index]
-    odds = np.where(kept, weights, 0.0)
-    return odds / odds.sum()
-
-
 draw_many = jax.jit(sample.sample_tokens, static_argnums=2)
-keep_top_k = jax.jit(sample.keep_top_k)
-keep_top_p = jax.jit(sample.keep_top_p)
 token_logprobs = jax.jit(sample.token_logprobs, static_argnums=2)
 
 
@@ -111,35 +92,6 @@ def test_smp_04_rows_do_not_mix_their_filters():
         drawn = np.asarray(draw_many(logits, rows, ALL))
         for token, (options, remain) in zip(drawn, SUPPORTS, strict=True):
             assert token < (6 if options[0] == 320 or remain == 4 else remain)
-
-
-@settings(max_examples=60)
-@given(
-    weights=hnp.arrays(np.float64, 37, elements=st.floats(1e-6, 1.0)),
-    top_k=st.integers(0, 40),
-    top_p=st.floats(0.01, 1.0),
-)
-def test_filters_equal_brute_force(weights, top_k, top_p):
-    weights = (weights / weights.max()).astype(np.float32)
-    by_k = keep_top_k(jnp.asarray(weights[None]), jnp.asarray([top_k], jnp.int32))
-    want_k = _kept(weights.astype(np.float64), top_k)
-    np.testing.assert_array_equal(np.asarray(by_k)[0] > 0, want_k > 0)
-    both = keep_top_p(by_k, jnp.asarray([top_p], jnp.float32))
-    got = np.asarray(both)[0].astype(np.float64)
-    # Where the mass ends within rounding of the limit either set is right.
-    kept = np.sort(got[got > 0])
-    total = np.asarray(by_k)[0].astype(np.float64).sum()
-    assert got.sum() >= top_p * total - 1e-5 * total
-    assert got.sum() - kept[0] < top_p * total + 1e-5 * total or top_p == 1
-    assert kept[0] >= weights[(got == 0) & (want_k > 0)].max(initial=0.0)
-
-
-def test_equal_weights_are_cut_by_id():
-    weights = jnp.ones((1, 10), jnp.float32)
-    kept = np.asarray(keep_top_p(weights, jnp.asarray([0.45], jnp.float32)))[0]
-    assert kept.tolist() == [1.0] * 5 + [0.0] * 5
-    ties = np.asarray(keep_top_k(weights, jnp.asarray([3], jnp.int32)))[0]
-    assert ties.sum() == 10
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
