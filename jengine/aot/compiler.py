@@ -17,7 +17,7 @@ from jengine.aot.request import Job
 from jengine.aot.save import ProgramFolder
 from jengine.aot.survey import Survey, device_shape, shallow
 from jengine.aot.toolchain import explain, find_plugin, find_ptxas
-from jengine.runner.program_keys import ProgramKey, program_name, runs_layers
+from jengine.runner.program_keys import StepKey, program_name, runs_layers
 from jengine.runner.programs import ProgramShapes, lower
 from models.config import ModelConfig
 
@@ -80,7 +80,7 @@ class Compiler:
         model = survey.model if full else shallow(survey.model, survey.request.layers)
         return model, program_shapes(survey, model, self._mesh)
 
-    def _key(self, job: Job) -> ProgramKey:
+    def _key(self, job: Job) -> StepKey:
         return self._survey.keys[job.number]
 
     def _lower(self, job: Job) -> jax.stages.Lowered:

@@ -16,14 +16,10 @@ from jengine.aot.survey import (
 from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
-    ProgramKey,
-    PromptKey,
     SampleKey,
-    SeatKey,
+    StepKey,
     program_name,
-    runs_layers,
 )
-from jengine.runner.prompt_logprobs import TARGETS
 
 
 def describe_survey(survey: Survey) -> dict[str, Any]:
@@ -58,7 +54,7 @@ def describe_survey(survey: Survey) -> dict[str, Any]:
     }
 
 
-def describe_program(survey: Survey, key: ProgramKey) -> dict[str, Any]:
+def describe_program(survey: Survey, key: StepKey) -> dict[str, Any]:
     """Return a program's name and size, and what the roofline says of it."""
     shape = step_shape(survey, key)
     devices = survey.request.tensor_parallel_size
@@ -72,11 +68,11 @@ def describe_program(survey: Survey, key: ProgramKey) -> dict[str, Any]:
         "tokens": tokens,
         "rows": _rows(key),
         "context": shape.context,
-        "kv_bytes": survey.kv_bytes if runs_layers(key) else 0,
+        "kv_bytes": 0 if isinstance(key, SampleKey) else survey.kv_bytes,
         "bytes_moved": work.bytes_moved,
         "flops": work.flops,
         "roofline_ms": seconds * 1e3,
-        "roofline_tokens_per_s": tokens / seconds if tokens else 0.0,
+        "roofline_tokens_per_s": tokens / seconds,
     }
 
 
@@ -107,7 +103,7 @@ def _proofs(survey: Survey) -> list[int]:
     return [survey.keys.index(key) for key in largest]
 
 
-def _features(key: ProgramKey) -> int:
+def _features(key: StepKey) -> int:
     """Count what a program does beyond the plainest of its size."""
     match key:
         case ForwardKey(bucket):
@@ -115,17 +111,8 @@ def _features(key: ProgramKey) -> int:
         case DecodeKey(_, mode) | SampleKey(_, mode):
             asked = (mode.random, mode.filtered, mode.masked, mode.num_logprobs is None)
             return sum(asked[:3]) + (not asked[3])
-        case SeatKey() | PromptKey():
-            return 1
+    raise AssertionError(key)
 
 
-def _rows(key: ProgramKey) -> int:
-    match key:
-        case SampleKey(rows, _):
-            return rows
-        case ForwardKey(bucket) | DecodeKey(bucket, _):
-            return bucket.rows
-        case SeatKey():
-            return 1
-        case PromptKey():
-            return TARGETS
+def _rows(key: StepKey) -> int:
+    return key.rows if isinstance(key, SampleKey) else key.bucket.rows

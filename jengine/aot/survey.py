@@ -16,19 +16,17 @@ from jengine.aot.request import SurveyRequest
 from jengine.aot.targets import Target, find_target
 from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
 from jengine.errors import CheckpointError, ConfigError, UnsupportedError
+from jengine.logprobs import LogprobsMode
 from jengine.runner.bucket import Buckets, make_buckets
 from jengine.runner.build import decide_num_blocks
 from jengine.runner.cache import block_bytes
 from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
-    ProgramKey,
-    PromptKey,
     SampleKey,
-    SeatKey,
+    StepKey,
     all_keys,
 )
-from jengine.runner.prompt_logprobs import TARGETS
 from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 from models.registry import abstract_parameters
 from models.split import local_config, parameter_split
@@ -61,7 +59,7 @@ class Survey(NamedTuple):
     num_blocks: int
     max_model_len: int
     buckets: Buckets
-    keys: tuple[ProgramKey, ...]
+    keys: tuple[StepKey, ...]
 
     @property
     def itemsize(self) -> int:
@@ -114,7 +112,7 @@ def plan_survey(request: SurveyRequest) -> Survey:
         num_blocks=num_blocks,
         max_model_len=max_model_len,
         buckets=buckets,
-        keys=tuple(all_keys(buckets, max_logprobs, resolved.asked.logprobs_mode)),
+        keys=_step_keys(buckets, max_logprobs, resolved.asked.logprobs_mode),
     )
 
 
@@ -172,8 +170,19 @@ def layer_cost(survey: Survey) -> LayerCost:
     )
 
 
-def program_kind(key: ProgramKey) -> str:
-    """Return "decode", "forward" (one token a row), "mixed", "sample" or "side"."""
+def _step_keys(
+    buckets: Buckets, max_logprobs: int, values: LogprobsMode
+) -> tuple[StepKey, ...]:
+    """Return the programs that a step is made of.
+
+    What sets up a seat, or reports on a prompt, is small and runs none of the layers.
+    """
+    keys = all_keys(buckets, max_logprobs, values)
+    return tuple(key for key in keys if isinstance(key, StepKey))
+
+
+def program_kind(key: StepKey) -> str:
+    """Return "decode", "forward" (one token a row), "mixed" or "sample"."""
     match key:
         case DecodeKey():
             return "decode"
@@ -181,19 +190,13 @@ def program_kind(key: ProgramKey) -> str:
             return "sample"
         case ForwardKey(bucket):
             return "forward" if bucket.single_token_rows else "mixed"
-        case SeatKey() | PromptKey():
-            return "side"
 
 
-def step_shape(survey: Survey, key: ProgramKey) -> StepShape:
+def step_shape(survey: Survey, key: StepKey) -> StepShape:
     """Return what the roofline supposes that a program runs."""
     match key:
         case SampleKey(rows, _):
             return StepShape(0, rows, None)
-        case PromptKey():
-            return StepShape(0, TARGETS, None)
-        case SeatKey():
-            return StepShape(0, 0, None)
         case ForwardKey(bucket) if not bucket.single_token_rows:
             return StepShape(bucket.tokens, 0, None)
         case ForwardKey(bucket) | DecodeKey(bucket, _):

@@ -45,7 +45,8 @@ class DecodeKey(NamedTuple):
     mode: SampleMode
 
 
-ProgramKey = ForwardKey | SampleKey | DecodeKey | SeatKey | PromptKey
+StepKey = ForwardKey | SampleKey | DecodeKey
+ProgramKey = StepKey | SeatKey | PromptKey
 
 
 def runs_layers(key: ProgramKey) -> bool:

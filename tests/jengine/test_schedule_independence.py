@@ -7,7 +7,7 @@ with itself.
 """
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jengine import RequestOutputKind, SamplingParams
@@ -110,12 +110,15 @@ def check_logprobs(found, expected):
         if ours is not None:
             values = {token: entry.logprob for token, entry in theirs.items()}
             shown = {token: entry.logprob for token, entry in ours.items()}
-            assert shown == pytest.approx(values, abs=1e-5)
+            # Sums in another order, of logits around ten: a unit in the last place.
+            assert shown == pytest.approx(values, abs=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIMITS)
 @settings(
-    max_examples=12,
+    max_examples=8,
+    phases=[Phase.explicit, Phase.generate],  # each example is many steps: no shrinking
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -70,7 +70,8 @@ def test_what_is_plain_comes_first_so_that_others_find_its_kernels(survey):
         assert greedy < names.index(f"decode_r{rows}_w128_random")
         assert greedy < names.index(f"forward_r{rows}_w128")
     assert isinstance(found[-1], SampleKey)
-    assert names[-1] == "sample_r2_random_filtered_masked_logprobs20"
+    everything = "sample_r2_random_filtered_masked_adjusted_listed_logprobs20"
+    assert names[-1] == everything
 
 
 def test_with_all_layers_each_program_is_compiled_once(survey, make_request):

@@ -27,7 +27,26 @@ def test_a_carried_token_counts():
 
 
 def test_options_are_greedy_by_default():
-    assert SamplingOptions() == (0.0, 0, 1.0, 0.0, 0, None, 0, ())
+    options = SamplingOptions()
+    assert options[:8] == (0.0, 0, 1.0, 0.0, 0, None, 0, ())
+    assert not options.needs_history
+    assert not options.biases_logits
+
+
+@pytest.mark.parametrize(
+    ("changes", "needs"),
+    [
+        ({"presence_penalty": 1.0}, True),
+        ({"frequency_penalty": -1.0}, True),
+        ({"repetition_penalty": 1.1}, True),
+        ({"num_prompt_logprobs": 0}, True),
+        ({"logit_bias": ((1, 2.0),)}, False),
+        ({"num_logprobs": 3}, False),
+    ],
+    ids=str,
+)
+def test_history_goes_to_those_who_need_it(changes, needs):
+    assert SamplingOptions(**changes).needs_history == needs
 
 
 def test_plans_are_values():

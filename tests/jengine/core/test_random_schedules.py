@@ -194,8 +194,11 @@ class InterruptedRunner:
     def __init__(self, inner, rng, chance):
         self._inner, self._rng, self._chance = inner, rng, chance
 
-    def dispatch(self, plan):
-        return self._maybe(self._inner.dispatch, plan)
+    def dispatch(self, plan, *, awaits_masks):
+        return self._maybe(self._inner.dispatch, plan, awaits_masks=awaits_masks)
+
+    def draw(self, handle, constraints):
+        return self._maybe(self._inner.draw, handle, constraints)
 
     def collect(self, handle):
         return self._maybe(self._inner.collect, handle)
@@ -203,11 +206,11 @@ class InterruptedRunner:
     def reset(self):
         self._inner.reset()
 
-    def _maybe(self, call, argument):
+    def _maybe(self, call, *arguments, **options):
         strikes = self._rng.random() < self._chance
         if strikes and self._rng.random() < 0.5:
             raise Interrupted
-        result = call(argument)
+        result = call(*arguments, **options)
         if strikes:
             raise Interrupted
         return result

@@ -17,7 +17,8 @@ def test_an_admission_carries_options_and_the_whole_table():
     request = make(computed=2)
     row = schedule_row(request, 3, (7, 8), 4, request.options)
     assert isinstance(row, ScheduledRequest)
-    assert row == ("a", 3, 2, (12, 13, 14), False, (7, 8), True, SamplingOptions())
+    options = SamplingOptions()
+    assert row == ("a", 3, 2, (12, 13, 14), False, (7, 8), True, options, ())
     assert (request.num_computed_tokens, request.num_expected_tokens) == (5, 6)
     assert request.in_flight == [4]
 

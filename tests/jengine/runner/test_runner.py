@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from jengine import SamplingParams
-from jengine.runner.programs import DecodeKey, ForwardKey, SampleKey
+from jengine.runner.program_keys import (
+    DecodeKey,
+    ForwardKey,
+    PromptKey,
+    SampleKey,
+    SeatKey,
+)
 from jengine.runner.sample import SampleMode
 
 
@@ -174,4 +180,7 @@ def test_program_keys_cover_every_bucket_and_mode(small):
     assert forward == set(small.llm_engine.runner.buckets.steps())
     sampling = {key for key in keys if isinstance(key, SampleKey)}
     assert {key.rows for key in sampling} == {1, 2, 4}
-    assert len({key.mode for key in sampling}) == 12
+    assert len({key.mode for key in sampling}) == 15
+    prompts = {key.tokens for key in keys if isinstance(key, PromptKey)}
+    assert prompts == {bucket.tokens for bucket in forward}
+    assert SeatKey() in keys

@@ -28,7 +28,7 @@ class SlowRunner:
 
     now = 0.0
 
-    def dispatch(self, plan):
+    def dispatch(self, plan, *, awaits_masks=False):
         self.now += 2.0
         return Handle()
 
