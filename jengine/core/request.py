@@ -198,10 +198,15 @@ class Request:
         self.block_hashes.clear()
         self._reset_progress()
 
-    def complete(self) -> None:
-        """Note that the text is complete, if a limit ended it at the same token."""
-        if self.finish_reason is FinishReason.LENGTH:
-            self.finish_reason = FinishReason.STOP
+    def conclude(self, reason: FinishReason) -> None:
+        """Correct the reason of an end that ids and lengths alone gave.
+
+        A text may be complete with the last token that a limit allows, or an end token
+        may have cut it short.
+        """
+        assert self.is_finished
+        if reason is FinishReason.ERROR or self.finish_reason is FinishReason.LENGTH:
+            self.finish_reason = reason
 
     def finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
         """End, once."""

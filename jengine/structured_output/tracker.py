@@ -57,9 +57,9 @@ class ConstraintTracker:
             if tracked is None or tracked.request is not request:
                 continue
             reason = self._take(tracked, event.token_ids)
-            if reason is FinishReason.STOP:
-                request.complete()
-            if reason is not None and not request.is_finished:
+            if reason is not None and request.is_finished:
+                request.conclude(reason)
+            elif reason is not None:
                 ended.append((request.request_id, reason))
             if reason is not None or request.is_finished:
                 del self._tracked[request.request_id]

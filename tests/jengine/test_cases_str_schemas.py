@@ -274,12 +274,12 @@ def test_str_03_choices_that_look_like_grammar(brief):
     assert output.outputs[0].text in odd
 
 
-@pytest.mark.xfail(
-    reason="llguidance 1.9 writes forced text as special tokens", strict=True
-)
-def test_str_03_texts_that_are_special_tokens_elsewhere(brief):
-    (output,) = brief.generate("^", _params("choice", ["<eos>"]), use_tqdm=False)
-    assert output.outputs[0].text == "<eos>"
+def test_str_03_text_that_spells_a_special_token_ends_as_an_error(brief):
+    """llguidance 1.9 writes forced text with special tokens, which are no text."""
+    params = [_params("choice", [text]) for text in ("<eos>", "eos")]
+    wrong, right = brief.generate(["^"] * 2, params, use_tqdm=False)
+    assert (wrong.outputs[0].text, wrong.outputs[0].finish_reason) == ("", "error")
+    assert (right.outputs[0].text, right.outputs[0].finish_reason) == ("eos", "stop")
 
 
 def _deep(depth):

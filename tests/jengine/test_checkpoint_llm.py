@@ -9,7 +9,7 @@ import pytest
 from jengine import LLM, SamplingParams
 
 RECORD = pathlib.Path(__file__).parent / "data" / "smollm2_greedy.json"
-pytestmark = [pytest.mark.checkpoint, pytest.mark.slow]
+pytestmark = pytest.mark.checkpoint  # one of them is quick enough for every run
 
 
 # Small enough to preempt, and with few programs: each takes seconds to compile.
@@ -75,6 +75,7 @@ def test_greedy_ids_equal_transformers_together_alone_and_cached(make_smollm2, r
     assert [o.prompt_token_ids for o in outputs] == [e["prompt_ids"] for e in record]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "preempts"),
     [
@@ -92,6 +93,7 @@ def test_greedy_ids_equal_transformers_under_any_schedule(
     assert (llm.stats.num_preemptions > 0) is preempts
 
 
+@pytest.mark.slow
 def test_first_logprobs_equal_transformers(make_smollm2, record):
     llm = make_smollm2()
     params = SamplingParams(temperature=0, max_tokens=1, logprobs=5)
@@ -108,6 +110,7 @@ def test_first_logprobs_equal_transformers(make_smollm2, record):
         )
 
 
+@pytest.mark.slow
 def test_64_mixed_requests_in_one_call(make_smollm2, record):
     llm = make_smollm2()  # 12 seats: the others wait
     rng = np.random.default_rng(0)
@@ -138,6 +141,7 @@ def test_64_mixed_requests_in_one_call(make_smollm2, record):
         assert alone.outputs[0].token_ids[:8] == together[:8]
 
 
+@pytest.mark.slow
 def test_chat_uses_the_template_of_the_file(make_smollm2):
     llm = make_smollm2()
     messages = [{"role": "user", "content": "What is 2+2?"}]
