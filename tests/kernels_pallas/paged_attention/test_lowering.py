@@ -61,6 +61,8 @@ STEPS = [
     *itertools.product(SHAPES[:1], ["bfloat16", "int8"], ["soft cap", "sinks"]),
     *itertools.product(SHAPES[2:6], ["float32", "e5m2"], ["plain"]),
     *itertools.product(SHAPES[4:6], ["e4m3", "int8"], ["sinks"]),
+    *itertools.product(SHAPES[1:6], ["float16", "int8"], ["window"]),
+    *itertools.product(SHAPES[7:9], ["bfloat16", "float32"], ["sinks"]),
 ]
 CASES = [
     (architecture, *step)
