@@ -57,6 +57,8 @@ class Request:
       num_cached_tokens: tokens found in the prefix cache at first admission, or
         None before it.
       num_slots: tokens that the request's blocks have room for.
+      checked_from: known tokens from which on any token may end the request, end ids
+        aside.
       ending_ids: ids that end the output, the main EOS among them.
       in_flight: numbers of the steps whose sampled token is not known yet.
       first_step: number of the step that admitted it last, None before that; what an
@@ -68,6 +70,7 @@ class Request:
         "arrival",
         "block_hashes",
         "cache_salt",
+        "checked_from",
         "ending_ids",
         "eos_token_id",
         "finish_reason",
@@ -144,6 +147,7 @@ class Request:
         self.cache_salt = cache_salt
         self.reads_cache = reads_cache
         self.repetition = repetition
+        self.checked_from = max_total_tokens if repetition is None else 0
         self.block_hashes: list[BlockHash] = []
         self.status = RequestStatus.WAITING
         self.finish_reason: FinishReason | None = None

@@ -203,7 +203,7 @@ class Scheduler:
         """
         events: list[TokenEvent] = []
         table, requests, step = self._table, self._table.requests, plan.step
-        ended = False
+        ended, add = False, events.append
         assert len(plan.rows) == len(result.sampled)
         logprobs = result.logprobs or itertools.repeat(None)
         for row, ids, row_logprobs in zip(
@@ -219,12 +219,8 @@ class Scheduler:
             del in_flight[0]
             known = request.token_ids
             known += ids
-            events.append(_new_tuple(TokenEvent, (request, ids, row_logprobs, None)))
-            if (
-                ids[-1] in request.ending_ids
-                or len(known) >= request.max_total_tokens
-                or request.repetition is not None
-            ):
+            add(_new_tuple(TokenEvent, (request, ids, row_logprobs, None)))
+            if ids[-1] in request.ending_ids or len(known) >= request.checked_from:
                 ended |= table.end_if_stopped(request)
         if result.failed_rows:
             events += self._fail_rows(plan, result.failed_rows)
