@@ -192,7 +192,9 @@ class ModelRunner:
         undrawn = Undrawn(hidden, packed.sampling, seats)
         if awaits_masks:
             return handle._replace(undrawn=undrawn)
-        return self._draw(handle, undrawn, self._mask(packed.sampling))
+        mask = self._mask(packed.sampling)
+        drawing = self._sampling_mode(seats, masked=mask is not None)
+        return self._draw(handle, undrawn, mask, *drawing)
 
     def draw(
         self, handle: StepHandle, constraints: Sequence[Sequence[Constraint]]
@@ -214,7 +216,8 @@ class ModelRunner:
         for line, own in zip(handle.lines, constraints, strict=True):
             if own:
                 mask[line] = restrict(mask[line], own)
-        return self._draw(handle._replace(undrawn=None), handle.undrawn, mask)
+        drawing = self._sampling_mode(handle.undrawn.seats, masked=True)
+        return self._draw(handle._replace(undrawn=None), handle.undrawn, mask, *drawing)
 
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a step and read what it sampled: the only read of the device."""
@@ -295,11 +298,12 @@ class ModelRunner:
         """Start a step that draws at once, in one program where there is one."""
         packed = cast("np.ndarray", step.sampling)
         seats, mask = step.rows.seats[list(step.rows.sampling_rows)], self._mask(packed)
-        mode, _ = self._sampling_mode(seats, masked=mask is not None)
+        mode, wanted = self._sampling_mode(seats, masked=mask is not None)
         plain = mode in (SampleMode(), SampleMode(random=True))
         if not (step.bucket.single_token_rows and plain):
             hidden, _ = self._forward(step.bucket, step.ints)
-            return self._draw(handle, Undrawn(hidden, packed, seats), mask)
+            undrawn = Undrawn(hidden, packed, seats)
+            return self._draw(handle, undrawn, mask, mode, wanted)
         program = self._programs.get(DecodeKey(step.bucket, mode))
         self._kv, self._last_token, out = program(
             self._params, self._kv, self._last_token, step.ints, packed
@@ -308,11 +312,15 @@ class ModelRunner:
         return handle._replace(out=out)
 
     def _draw(
-        self, handle: StepHandle, undrawn: Undrawn, mask: np.ndarray | None
+        self,
+        handle: StepHandle,
+        undrawn: Undrawn,
+        mask: np.ndarray | None,
+        mode: SampleMode,
+        wanted: list[Wanted] | None,
     ) -> StepHandle:
         """Start the sampling program of a step whose forward program has started."""
-        hidden, packed, seats = undrawn
-        mode, wanted = self._sampling_mode(seats, masked=mask is not None)
+        hidden, packed, _ = undrawn
         program = self._programs.get(SampleKey(len(packed), mode))
         args: list[Any] = [self._head, self._last_token, hidden, packed]
         if mode.masked:

@@ -233,16 +233,22 @@ def _kept(row, options):
     return kept
 
 
-@pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits"])
-def test_lpr_02_raw_values_do_not_depend_on_settings(make_row, mode):
-    llm = make_row(mode)
+def _draw_once(llm, num_logprobs):
+    """One draw under each of the settings."""
     params = [
-        SamplingParams(max_tokens=1, logprobs=5, seed=i, ignore_eos=True, **one)
+        SamplingParams(
+            max_tokens=1, logprobs=num_logprobs, seed=i, ignore_eos=True, **one
+        )
         for i, one in enumerate(SETTINGS)
     ]
     prompts = [{"prompt_token_ids": [TOKEN]}] * len(params)
+    return llm.generate(prompts, params, use_tqdm=False)
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits"])
+def test_lpr_02_raw_values_do_not_depend_on_settings(make_row, mode):
     expected = ROW if mode == "raw_logits" else _log_softmax(ROW)
-    for output in llm.generate(prompts, params, use_tqdm=False):
+    for output in _draw_once(make_row(mode), 5):
         (completion,) = output.outputs
         (entry,) = completion.logprobs
         assert [*entry][:5] == [20, 21, 22, 23, 24]
@@ -255,13 +261,7 @@ def test_lpr_02_raw_values_do_not_depend_on_settings(make_row, mode):
 
 @pytest.mark.parametrize("mode", ["processed_logprobs", "processed_logits"])
 def test_lpr_02_processed_values_are_those_that_were_drawn_by(make_row, mode):
-    llm = make_row(mode)
-    params = [
-        SamplingParams(max_tokens=1, logprobs=3, seed=i, ignore_eos=True, **one)
-        for i, one in enumerate(SETTINGS)
-    ]
-    prompts = [{"prompt_token_ids": [TOKEN]}] * len(params)
-    outputs = llm.generate(prompts, params, use_tqdm=False)
+    outputs = _draw_once(make_row(mode), 3)
     for output, options in zip(outputs, SETTINGS, strict=True):
         logits = _processed(options)
         expected = logits if mode.endswith("logits") else _log_softmax(logits)
