@@ -7,7 +7,12 @@ from jaxtyping import Array, Float
 
 from jengine.runner.device import GpuTarget
 from jengine.runner.pallas_attention import INTERPRETED, HeadShape, PallasAttend
-from kernels_pallas.paged_attention import paged_attention, write_kv
+from kernels_pallas.paged_attention import (
+    XlaMetadata,
+    paged_attention,
+    write_kv,
+    xla_metadata,
+)
 from models.inputs import StepInputs
 from models.kv_cache import LayerCache
 from models.layers.attention_backend import Attend
@@ -30,8 +35,9 @@ class AttentionBackend(Attend, Protocol):
 class XlaAttend:
     """Scatter, then attention in plain XLA: runs everywhere."""
 
-    def prepare(self, inputs: StepInputs) -> None:
-        """Nothing is worth sharing between layers here."""
+    def prepare(self, inputs: StepInputs) -> XlaMetadata:
+        """Sort the rows by length."""
+        return xla_metadata(inputs.query_start_loc, inputs.seq_lens)
 
     def __call__(
         self,
@@ -54,6 +60,7 @@ class XlaAttend:
             inputs.block_tables,
             inputs.query_start_loc,
             inputs.seq_lens,
+            inputs.attention_metadata,
             scale=scale,
             sliding_window=sliding_window,
             single_token_rows=inputs.single_token_rows,

@@ -7,10 +7,13 @@ forward and sampling programs add up, they do not multiply.
 
 import bisect
 import dataclasses
+import itertools
+import operator
 from typing import NamedTuple
 
 _DECODE_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SMALLEST_TOKENS = 16
+_HALF_STEPS_FROM = 128
 _NARROW_TABLE = 128
 
 
@@ -85,26 +88,39 @@ class Buckets:
         return (*single, *mixed)
 
 
-def make_buckets(*, max_num_seqs: int, token_budget: int, max_blocks: int) -> Buckets:
+def make_buckets(
+    *, max_num_seqs: int, token_budget: int, max_blocks: int, half_steps: bool = False
+) -> Buckets:
     """Choose the sizes for an engine's limits.
 
     Args:
       max_num_seqs: most rows of a step.
       token_budget: most tokens of a step.
       max_blocks: most blocks of a row.
+      half_steps: put a size between each two large numbers of tokens. Worth the
+        further programs where a step takes as long as its padded tokens, and where
+        programs are compiled when they are first used.
     """
     more = range(_DECODE_ROWS[-1] + 128, max_num_seqs, 128)
     rows = [r for r in (*_DECODE_ROWS, *more) if r < max_num_seqs]
-    tokens = [_SMALLEST_TOKENS]
-    while tokens[-1] < token_budget:
-        tokens.append(2 * tokens[-1])
-    tokens[-1] = max(_SMALLEST_TOKENS, token_budget)
+    tokens = _token_sizes(token_budget, half_steps=half_steps)
     widths = [w for w in (_NARROW_TABLE,) if 2 * w <= max_blocks]
     return Buckets(
         rows=(*rows, max_num_seqs),
-        tokens=tuple(tokens),
+        tokens=tokens,
         table_widths=(*widths, max_blocks),
     )
+
+
+def _token_sizes(token_budget: int, *, half_steps: bool) -> tuple[int, ...]:
+    largest = max(_SMALLEST_TOKENS, token_budget)
+    doubled = itertools.accumulate(
+        itertools.repeat(2), operator.mul, initial=_SMALLEST_TOKENS
+    )
+    sizes = list(itertools.takewhile(lambda size: size < largest, doubled))
+    if half_steps:
+        sizes += [3 * size // 2 for size in sizes if size >= _HALF_STEPS_FROM]
+    return (*sorted(size for size in sizes if size < largest), largest)
 
 
 def _smallest(sizes: tuple[int, ...], needed: int) -> int:

@@ -122,6 +122,7 @@ class ModelRunner:
             max_num_seqs=limits.max_num_seqs,
             token_budget=limits.token_budget,
             max_blocks=max_blocks,
+            half_steps=device.platform == "cpu",
         )
         self._max_blocks = max_blocks
         self._start()

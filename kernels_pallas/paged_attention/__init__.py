@@ -9,7 +9,8 @@ by selection: what a query may not see can be NaN.
 `reference.py` defines the meaning. `write_kv` and `paged_attention` are plain XLA and
 run everywhere; `pallas_write_kv` and `pallas_attention` are Triton kernels for CUDA
 devices of compute capability 8.0 or more, cut by a `Tiling` that `tiling_for` chooses
-and by `attention_metadata`, which is made once for all layers of a step.
+and by `attention_metadata`. That and `xla_metadata` are made once for all layers of a
+step.
 """
 
 from kernels_pallas.paged_attention.api import (
@@ -25,11 +26,13 @@ from kernels_pallas.paged_attention.metadata import (
 )
 from kernels_pallas.paged_attention.tiling import Tile, Tiling
 from kernels_pallas.paged_attention.tuning import tiling_for
+from kernels_pallas.paged_attention.xla import XlaMetadata, xla_metadata
 
 __all__ = [
     "AttentionMetadata",
     "Tile",
     "Tiling",
+    "XlaMetadata",
     "attention_metadata",
     "merge_states",
     "paged_attention",
@@ -37,4 +40,5 @@ __all__ = [
     "pallas_write_kv",
     "tiling_for",
     "write_kv",
+    "xla_metadata",
 ]

@@ -11,7 +11,7 @@ from kernels_pallas.paged_attention.metadata import AttentionMetadata
 from kernels_pallas.paged_attention.problem import Operands, Problem
 from kernels_pallas.paged_attention.tiling import Tiling
 from kernels_pallas.paged_attention.write import write_tokens
-from kernels_pallas.paged_attention.xla import xla_attention
+from kernels_pallas.paged_attention.xla import XlaMetadata, xla_attention
 
 
 @jax.jit
@@ -55,6 +55,7 @@ def paged_attention(  # noqa: PLR0913 - the arrays of a step
     block_tables: Int[Array, "R P"],
     query_start_loc: Int[Array, " R+1"],
     seq_lens: Int[Array, " R"],
+    metadata: XlaMetadata | None = None,
     *,
     scale: float,
     sliding_window: int | None = None,
@@ -69,6 +70,7 @@ def paged_attention(  # noqa: PLR0913 - the arrays of a step
       block_tables: block ids of each row.
       query_start_loc: first query of each row.
       seq_lens: tokens of each row, the step's own included; 0 for padding rows.
+      metadata: what `xla_metadata` made of the same step; None makes it here.
       scale: factor on the scores.
       sliding_window: last positions that a query sees, itself included.
       single_token_rows: whether every row has one query.
@@ -93,6 +95,7 @@ def paged_attention(  # noqa: PLR0913 - the arrays of a step
         block_tables,
         query_start_loc,
         seq_lens,
+        metadata,
         scale=scale,
         sliding_window=sliding_window,
         single_token_rows=single_token_rows,

@@ -12,6 +12,16 @@ def test_sizes_of_a_large_engine():
     assert buckets.table_widths == (128, 2048)
 
 
+def test_half_steps_waste_at_most_a_third_of_a_large_step():
+    buckets = make_buckets(
+        max_num_seqs=4, token_budget=2048, max_blocks=8, half_steps=True
+    )
+    sizes = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+    assert buckets.tokens == sizes
+    odd = make_buckets(max_num_seqs=4, token_budget=300, max_blocks=8, half_steps=True)
+    assert odd.tokens == (16, 32, 64, 128, 192, 256, 300)
+
+
 def test_sizes_of_a_tiny_engine():
     buckets = make_buckets(max_num_seqs=3, token_budget=5, max_blocks=2)
     assert (buckets.rows, buckets.tokens) == ((1, 2, 3), (16,))

@@ -105,6 +105,7 @@ def test_the_package_offers_these():
         "AttentionMetadata",
         "Tile",
         "Tiling",
+        "XlaMetadata",
         "attention_metadata",
         "merge_states",
         "paged_attention",
@@ -112,5 +113,6 @@ def test_the_package_offers_these():
         "pallas_write_kv",
         "tiling_for",
         "write_kv",
+        "xla_metadata",
     ]
     assert all(hasattr(package, name) for name in package.__all__)

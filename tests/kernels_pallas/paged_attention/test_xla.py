@@ -1,9 +1,15 @@
 """The XLA path against dense attention in numpy, float64."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kernels_pallas.paged_attention.xla import xla_attention
+from kernels_pallas.paged_attention.xla import xla_attention, xla_metadata
+
+
+def sort_rows(step):
+    starts, lens = step.arrays["query_start_loc"], step.arrays["seq_lens"]
+    return xla_metadata(jnp.asarray(starts), jnp.asarray(lens))
 
 
 def check(paged, step, *, scale=0.3, window=None, single=False):
@@ -41,3 +47,20 @@ def test_a_value_that_is_nan_spoils_only_the_queries_that_see_it(
     check_nan_stays_where_it_is_seen,
 ):
     check_nan_stays_where_it_is_seen(xla_attention)
+
+
+def test_rows_are_sorted_by_length_and_find_back_to_their_places(paged):
+    step = paged.make(paged.rows["mixed"])
+    metadata = sort_rows(step)
+    assert int(metadata.num_single) == 2
+    assert list(metadata.order[:2]) == [1, 0]  # 201 tokens before 8
+    order, places = np.asarray(metadata.order), np.asarray(metadata.places)
+    np.testing.assert_array_equal(order[places], np.arange(len(order)))
+
+
+@pytest.mark.parametrize("name", ["mixed", "many decodes"])
+def test_metadata_may_be_made_once_for_all_layers(paged, name):
+    step = paged.make(paged.rows[name])
+    metadata = sort_rows(step)
+    got = paged.run(xla_attention, step, scale=0.3, metadata=metadata)
+    np.testing.assert_allclose(got, paged.expected(step, scale=0.3), atol=2e-6)

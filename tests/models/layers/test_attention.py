@@ -34,7 +34,7 @@ def test_heads_are_cut_out_of_the_fused_projection(small_config, qk_norm):
         size = np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6)
         heads[:, :4] = (heads / size)[:, :4] * q_scale
         heads[:, 4:6] = (heads / size)[:, 4:6] * k_scale
-    still = Rotation(cos=jnp.ones((3, 4), "float32"), sin=jnp.zeros((3, 4), "float32"))
+    still = Rotation(cos=jnp.ones((3, 8), "float32"), sin=jnp.zeros((3, 8), "float32"))
     told = []
 
     def attend(queries, keys, values, cache, inputs, *, scale, sliding_window):
