@@ -13,9 +13,11 @@ from jengine.async_stream import OutputStream, Reader, Switchboard
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
+from jengine.demo_model import DEMO_MODEL
 from jengine.engine import LLMEngine
 from jengine.engine_thread import EngineThread
 from jengine.errors import InvalidValueError, refuse_unbuilt
+from jengine.metrics import Metric
 from jengine.outputs import RequestOutput
 from jengine.sampling_params import RequestOutputKind, SamplingParams
 
@@ -31,11 +33,12 @@ class AsyncLLM:
     threads. What a request holds is freed when its iteration ends in any way.
     """
 
-    def __init__(self, model: Any, **options: Any) -> None:
+    def __init__(self, model: Any = DEMO_MODEL, **options: Any) -> None:
         """Load a model and start its thread.
 
         Args:
-          model: folder or .gguf file of a checkpoint, or its name on the hub.
+          model: folder or .gguf file of a checkpoint, or its name on the hub; left
+            out it is the demo model that ships with jengine.
           **options: see `EngineConfig`.
 
         Raises:
@@ -46,6 +49,7 @@ class AsyncLLM:
         config = EngineConfig.from_options(model, options)
         engine, _, generation_config = assemble(config)
         self._start(engine, generation_config, config.chat_template)
+        self._model_name = config.model
 
     @classmethod
     def from_engine(
@@ -59,6 +63,7 @@ class AsyncLLM:
         """
         llm = cls.__new__(cls)
         llm._start(engine, generation_config or {}, None)
+        llm._model_name = ""
         return llm
 
     def _start(
@@ -198,6 +203,12 @@ class AsyncLLM:
     def get_default_sampling_params(self) -> SamplingParams:
         """Return what the model's generation config proposes."""
         return SamplingParams.from_generation_config(self._generation_config)
+
+    async def get_metrics(self) -> list[Metric]:
+        """Return counters, gauges and histograms; see `LLM.get_metrics`."""
+        name = self._model_name
+        call = self._thread.call(lambda engine: engine.get_metrics(name))
+        return await asyncio.wrap_future(call)
 
     async def get_stats(self) -> SchedulerStats:
         """Return what has been scheduled, cached and preempted, and what is in use."""

@@ -39,6 +39,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         self._error: BaseException | None = None
         self._is_over = False
         self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._release: weakref.finalize | None = None
 
     def ends_with(self, release: Callable[[], object]) -> None:
@@ -66,7 +67,13 @@ class OutputStream(AsyncIterator[RequestOutput]):
 
         Raises:
           EngineStoppedError: the engine failed or was shut down.
+          RuntimeError: this is another event loop; it would wait for ever.
         """
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(
+                f"request {self.request_id} was added on another event loop; read its"
+                " outputs there"
+            )
         while not self._is_over:
             output, self._unread = self._unread, None
             if output is not None:
@@ -85,6 +92,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
     def close(self) -> None:
         """End the request if it has not ended; then the iteration is over."""
         self._is_over = True
+        self._news.set()  # whoever waits for an output need not any more
         if self._release is not None:
             self._release()  # once at most
 

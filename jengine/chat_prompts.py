@@ -8,7 +8,7 @@ from typing import Any, no_type_check
 
 from jengine.errors import InvalidValueError, PromptError
 from jengine.prompts import ParsedPrompt
-from jengine.text.chat import read_chat_template, render
+from jengine.text.chat import CONTENT_FORMATS, read_chat_template, render
 from jengine.text.tokenizer import Tokenizer
 
 
@@ -49,17 +49,21 @@ class ChatPrompts:
           continue_final_message: whether to go on with the last message instead.
           tools: functions that the template may offer to the model.
           chat_template_kwargs: further variables for the template.
-          chat_template_content_format: only "auto": the template itself shows
-            whether it takes text or lists of parts.
+          chat_template_content_format: what the template gets as contents:
+            "string", "openai" (lists of parts), or "auto", by what it takes.
 
         Raises:
           ChatTemplateError: the conversation cannot be written out.
           PromptError: there is no tokenizer.
         """
-        if chat_template_content_format != "auto":
+        if chat_template_content_format not in CONTENT_FORMATS:
             raise InvalidValueError(
-                "chat_template_content_format", chat_template_content_format, "'auto'"
+                "chat_template_content_format",
+                chat_template_content_format,
+                " or ".join(map(repr, CONTENT_FORMATS)),
             )
+        _check_kind("chat_template", chat_template, str, "a text")
+        _check_kind("chat_template_kwargs", chat_template_kwargs, Mapping, "a dict")
         tokenizer = self._tokenizer
         if tokenizer is None:
             raise PromptError("messages", messages, "nothing without a tokenizer")
@@ -74,6 +78,12 @@ class ChatPrompts:
             continue_final_message=continue_final_message,
             tools=tools,
             template_kwargs=chat_template_kwargs,
+            content_format=chat_template_content_format,
         )
         text = tokenizer.decode(ids, skip_special_tokens=False)
         return ParsedPrompt(text, tuple(ids))
+
+
+def _check_kind(field: str, value: object, kind: type, words: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise InvalidValueError(field, value, f"{words}, or None")

@@ -160,6 +160,8 @@ def _logit_bias(text: str) -> object:
 
 def _structured_outputs(text: str) -> StructuredOutputsParams:
     given = _json(text)
+    if not isinstance(given, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
     try:
         return StructuredOutputsParams(**given)
     except (ValueError, TypeError) as error:

@@ -153,11 +153,13 @@ class InputProcessor:
     def split_bad_words(self, params: SamplingParams) -> "BadWordIds":
         """Return the ids of a request's bad words.
 
-        A word is banned as written and as it stands after a space.
+        A word is banned as written, and with and without a space before it.
         """
         found: dict[tuple[int, ...], None] = {}
         spellings = [
-            text for word in params.bad_words for text in (word, " " + word.lstrip())
+            text
+            for word in params.bad_words
+            for text in (word, word.lstrip(), " " + word.lstrip())
         ]
         for text in spellings if self._tokenizer is not None else ():
             ids = self._encode(text)

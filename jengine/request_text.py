@@ -11,6 +11,8 @@ from jengine.text.detokenizer import IncrementalDetokenizer
 from jengine.text.stop import StopStrings
 from jengine.text.tokenizer import Tokenizer
 
+_CONTEXT = 4  # tokens before one that its text may depend on
+
 
 class RequestText:
     """What users see of one request, a function of its known tokens.
@@ -124,7 +126,8 @@ class RequestText:
         """Take in what is new about the prompt; a resumed request reports again."""
         new = len(self.prompt_logprobs) - found.start
         assert new >= 0, "a part of the prompt was not reported"
-        self.prompt_logprobs += map(self._entry, found.entries[new:])
+        places = range(len(self.prompt_logprobs), self.request.num_prompt_tokens)
+        self.prompt_logprobs += map(self._entry, found.entries[new:], places)
 
     def has_prompt_logprobs(self) -> bool:
         """Whether all is known that was asked about the prompt."""
@@ -167,19 +170,22 @@ class RequestText:
         self.stop_string = self._stops.matched
 
     def _take_logprobs(self, found: TokenLogprobs) -> None:
-        self.logprobs.append(self._entry(found))
+        self.logprobs.append(self._entry(found, len(self.request.token_ids) - 1))
         self.cumulative_logprob += found.sampled_logprob
 
-    def _entry(self, found: TokenLogprobs) -> dict[int, Logprob]:
+    def _entry(self, found: TokenLogprobs, place: int) -> dict[int, Logprob]:
+        """Make the entry of the token at a place, counted from the prompt's first."""
+        before = self.request.token_ids[max(0, place - _CONTEXT) : place]
         return {
-            token_id: Logprob(logprob, rank, self._piece(token_id))
+            token_id: Logprob(logprob, rank, self._piece(token_id, before))
             for token_id, logprob, rank in zip(
                 found.token_ids, found.logprobs, found.ranks, strict=True
             )
         }
 
-    def _piece(self, token_id: int) -> str | None:
-        return None if self._tokenizer is None else self._tokenizer.convert(token_id)
+    def _piece(self, token_id: int, before: Sequence[int]) -> str | None:
+        tokenizer = self._tokenizer
+        return None if tokenizer is None else tokenizer.convert(token_id, before)
 
     def completion(self, index: int, *, delta: bool) -> CompletionOutput:
         """Make an output of everything so far, or of what was not sent yet."""

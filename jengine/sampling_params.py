@@ -7,6 +7,7 @@ rest when a request is added. Standard library only.
 
 import dataclasses
 import enum
+import functools
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ from jengine.errors import SamplingParamsError
 from jengine.field_rules import apply_rules, instance_of, member_of, optional
 from jengine.repetition_detection import RepetitionDetectionParams, repetition_rule
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS, SAMPLING_RULES
+from jengine.structured_outputs import (
+    GuidedDecodingParams as GuidedDecodingParams,  # vLLM's scripts find it here
+)
 from jengine.structured_outputs import StructuredOutputsParams
 
 GREEDY_BELOW = 1e-5  # temperatures under this mean "take the best token"
@@ -138,8 +142,12 @@ class SamplingParams:
 
     def __repr__(self) -> str:
         """Return the call that makes this object, without the defaults."""
-        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in _changed_fields(self)]
+        shown = [f"{name}={value!r}" for name, value in _changed_fields(self).items()]
         return f"SamplingParams({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how to make it again: what is read-only inside cannot be copied."""
+        return functools.partial(SamplingParams, **_changed_fields(self)), ()
 
     @property
     def is_greedy(self) -> bool:
@@ -284,9 +292,12 @@ def _with_defaults(params: SamplingParams) -> dict[str, object]:
     }
 
 
-def _changed_fields(params: SamplingParams) -> list[dataclasses.Field[Any]]:
+def _changed_fields(params: SamplingParams) -> dict[str, Any]:
     fields = dataclasses.fields(params)
-    return [f for f in fields if getattr(params, f.name) != f.default]
+    given = {f.name: getattr(params, f.name) for f in fields}
+    if params.logit_bias is not None:
+        given["logit_bias"] = dict(params.logit_bias)
+    return {f.name: given[f.name] for f in fields if given[f.name] != f.default}
 
 
 def _json_key(key: object) -> object:

@@ -72,6 +72,8 @@ class GuidanceGrammars:
         """
         try:
             source = _source(params, self._special_tokens)
+            if self._spells_special_token(source):
+                source = _unforced(source)
         except RecursionError as error:
             raise GrammarError("it is nested too deeply") from error
         matcher = llguidance.LLMatcher(
@@ -84,6 +86,10 @@ class GuidanceGrammars:
         if start.is_error():
             raise GrammarError(_reason(start))
         return matcher
+
+    def _spells_special_token(self, source: str) -> bool:
+        plain = source.replace("\\", "")  # escapes, as of `|` in a pattern
+        return any(token in plain for token in self._special_tokens)
 
     def constraint(
         self, compiled: llguidance.LLMatcher, stop_token_ids: Sequence[int]
@@ -165,11 +171,27 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
             # One symbol, not a rule: a rule has at most a few thousand alternatives.
             listed = " | ".join(json.dumps(one) for one in params.choice or ())
             return llguidance.grammar_from("lark", f"start: TEXT\nTEXT: {listed}")
-    kind = "regex" if params.kind == "regex" else "grammar"
+    text = str(getattr(params, params.kind))
+    kind = "grammar" if "::=" in text else "lark"  # as every rule of GBNF has
+    if params.kind == "regex":
+        kind = "regex"
     try:
-        return llguidance.grammar_from(kind, str(getattr(params, params.kind)))
+        return llguidance.grammar_from(kind, text)
     except ValueError as error:
         raise GrammarError(str(error)) from error
+
+
+def _unforced(source: str) -> str:
+    """Return a grammar whose text may be spelled by any tokens.
+
+    Where one text only can follow, llguidance asks for the tokenizer's own tokens of
+    it; for a text such as "<|im_end|>" that is the special token, which is no text.
+    """
+    if source.lstrip().startswith("{"):
+        (grammar,) = json.loads(source)["grammars"]
+        schema = json.dumps(grammar.get("json_schema"), ensure_ascii=False)
+        source = grammar.get("lark_grammar") or f"start: %json {schema}"
+    return f'%llguidance {{"no_forcing": true}}\n{source}'
 
 
 def _json_source(params: StructuredOutputsParams, schema: object) -> str:

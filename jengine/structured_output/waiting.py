@@ -58,7 +58,10 @@ class WaitingForGrammar:
         if self._grammars is None:
             raise UnsupportedError("structured outputs need a tokenizer")
         grammar = self._grammars.submit(asked)
-        concurrent.futures.wait([grammar], timeout=_SHORT_COMPILE_S)
+        # One that takes long delays those behind it, and the step loop but once.
+        is_behind = any(not group.grammar.done() for group in self._groups.values())
+        wait_s = 0.0 if is_behind else _SHORT_COMPILE_S
+        concurrent.futures.wait([grammar], timeout=wait_s)
         error = grammar.exception() if grammar.done() else None
         if isinstance(error, GrammarError):
             raise SamplingParamsError(
@@ -76,10 +79,10 @@ class WaitingForGrammar:
             request.status = RequestStatus.WAITING_FOR_GRAMMAR
         self._groups[group.group_id] = group
 
-    def discard(self, group_ids: Iterable[str]) -> None:
-        """Forget groups; unknown ids are ignored."""
-        for group_id in group_ids:
-            self._groups.pop(group_id, None)
+    def discard(self, group_ids: Iterable[str]) -> list[Request]:
+        """Forget groups and return their requests; unknown ids are ignored."""
+        found = [self._groups.pop(group_id, None) for group_id in group_ids]
+        return [one for group in found if group is not None for one in group.requests]
 
     def take_ready(self, *, is_idle: bool) -> list[WaitingGroup]:
         """Return the groups whose grammar is compiled, or cannot be.

@@ -35,10 +35,11 @@ _RESERVED = (
     "tools",
     "truncation",
 )
+CONTENT_FORMATS = ("auto", "string", "openai")
 _PROBE = "8c1f0e"  # text that no template writes by itself
 
 
-def render(
+def render(  # noqa: PLR0913 - what vLLM lets its callers choose
     tokenizer: Tokenizer,
     messages: object,
     *,
@@ -47,6 +48,7 @@ def render(
     continue_final_message: bool = False,
     tools: object = None,
     template_kwargs: Mapping[str, Any] | None = None,
+    content_format: str = "auto",
 ) -> list[int]:
     """Return the token ids of a conversation.
 
@@ -62,6 +64,8 @@ def render(
       tools: list of functions offered to the model, as JSON schemas or documented
         callables.
       template_kwargs: further variables of the template.
+      content_format: what the template gets as contents: "string", "openai" (lists of
+        parts), or "auto", which finds out what it takes.
 
     Raises:
       ChatTemplateError: if the messages are malformed, there is no template, or the
@@ -75,6 +79,7 @@ def render(
         continue_final_message=continue_final_message,
         tools=tools,
         template_kwargs=template_kwargs,
+        content_format=content_format,
     )
     return tokenizer.encode(text, add_special_tokens=False)
 
@@ -86,6 +91,7 @@ def render_text(
     chat_template: str | None = None,
     tools: object = None,
     template_kwargs: Mapping[str, Any] | None = None,
+    content_format: str = "auto",
     **options: bool,
 ) -> str:
     """Return the text of a conversation; arguments and errors are those of `render`."""
@@ -94,7 +100,7 @@ def render_text(
     normal = normalise_messages(messages)
     template = _find_template(tokenizer, chat_template, offered)
     variables = {"tools": offered, **(template_kwargs or {})}
-    fitted = _fit_contents(tokenizer, template, normal)
+    fitted = _fit_contents(tokenizer, template, normal, content_format)
     try:
         return _apply(tokenizer, fitted, template, **options, **variables)
     except Exception as error:  # a template is a program, anything can happen in it
@@ -160,9 +166,15 @@ def _find_template(
 
 
 def _fit_contents(
-    tokenizer: Tokenizer, template: str, messages: list[dict[str, Any]]
+    tokenizer: Tokenizer,
+    template: str,
+    messages: list[dict[str, Any]],
+    content_format: str,
 ) -> list[dict[str, Any]]:
     """Give contents the form, string or list of parts, that the template takes."""
+    if content_format != "auto":
+        fit = join_text if content_format == "string" else split_text
+        return fit(messages)
     has_parts = any(isinstance(m["content"], list) for m in messages)
     # To take a part apart a template has to name its "text"; most do not.
     if "text" not in template:

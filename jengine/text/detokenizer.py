@@ -16,10 +16,7 @@ Source: the windowed decoding of Hugging Face text-generation-inference.
 import functools
 from collections.abc import Callable, Sequence
 
-from jengine.text.tokenizer import Tokenizer
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What decoders write for bytes that are no character, or not one yet."""
+from jengine.text.tokenizer import REPLACEMENT, Tokenizer
 
 _MAX_HELD = 3  # an unfinished UTF-8 character has at most three bytes
 _KEEP, _TRIM_AT, _TRIM_FORCED_AT = 5, 10, 64  # tokens in the window

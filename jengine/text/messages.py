@@ -81,8 +81,9 @@ def _normalise(message: object, where: str) -> Message:
         raise ChatTemplateError(f"{where} has no 'content'")
     normal = dict(message)
     normal["content"] = _content(message.get("content"), f"{where}['content']")
-    if message.get("tool_calls") is not None:
-        normal["tool_calls"] = _tool_calls(message["tool_calls"], where)
+    calls = normal.pop("tool_calls", None)
+    if calls is not None and (made := _tool_calls(calls, where)):
+        normal["tool_calls"] = made  # templates ask whether there are any by the key
     return normal
 
 

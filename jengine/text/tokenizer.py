@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 MODES = ("auto", "hf", "slow")
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What decoders write for bytes that are no character, or not one yet."""
+
+_MOST_PARTS = 4  # tokens before one that may belong to the same character
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Tokenizer:
@@ -77,9 +82,25 @@ class Tokenizer:
             options["spaces_between_special_tokens"] = False
         return self.hf.decode(known, **options)
 
-    def convert(self, token_id: int) -> str:
-        """Return the text of one id alone; "" for an id that the tokenizer lacks."""
-        return self.decode([token_id], skip_special_tokens=False)
+    def convert(self, token_id: int, before: Sequence[int] = ()) -> str:
+        """Return the text of one id; "" for an id that the tokenizer lacks.
+
+        Args:
+          token_id: the id.
+          before: ids that come before it, the last few at least. A token that is a
+            part of a character has no text, and the last part has the character's.
+        """
+        text = self.decode([token_id], skip_special_tokens=False)
+        if not text.endswith(REPLACEMENT):
+            return text
+        # The fewest that make it whole: others may be parts of other characters.
+        for count in range(1, min(len(before), _MOST_PARTS) + 1):
+            start = list(before[-count:])
+            whole = self.decode([*start, token_id], skip_special_tokens=False)
+            if not whole.endswith(REPLACEMENT):
+                begun = self.decode(start, skip_special_tokens=False)
+                return whole[len(begun.rstrip(REPLACEMENT)) :]
+        return text.rstrip(REPLACEMENT)
 
 
 def load_tokenizer(

@@ -191,3 +191,28 @@ def test_outputs_for_a_dropped_stream_go_nowhere():
         await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_closing_wakes_who_waits():
+    async def main():
+        stream = OutputStream("a", has_deltas=True)
+        waiting = [asyncio.ensure_future(anext(stream)) for _ in range(2)]
+        await asyncio.sleep(0)
+        stream.close()
+        ended = await asyncio.wait_for(
+            asyncio.gather(*waiting, return_exceptions=True), 60
+        )
+        assert [type(one) for one in ended] == [StopAsyncIteration] * 2
+
+    asyncio.run(main())
+
+
+def test_another_event_loop_is_told_so():
+    async def make():
+        return OutputStream("a", has_deltas=True)
+
+    async def read(stream):
+        with pytest.raises(RuntimeError, match="request a was added on another"):
+            await asyncio.wait_for(anext(stream), 60)
+
+    asyncio.run(read(asyncio.run(make())))

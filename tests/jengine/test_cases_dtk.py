@@ -246,3 +246,27 @@ def test_dtk_04_the_end_token_shows_only_where_asked(make_speaker):
         assert done.token_ids == [*b"ab", 257]
     shown = {"skip_special_tokens": False, "include_stop_str_in_output": True}
     assert say(**shown).text == "ab<eos>"
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_lpr_tokens_that_are_parts_of_characters_add_up(anything, flat):
+    text = "é a😀b 你好🦙한"
+    said = StructuredOutputsParams(choice=[text])
+    params = SamplingParams(
+        structured_outputs=said,
+        max_tokens=200,
+        logprobs=3,
+        prompt_logprobs=0,
+        flat_logprobs=flat,
+    )
+    (output,) = anything.generate("^" + text, params, use_tqdm=False)
+    (done,) = output.outputs
+    assert done.text == text
+    for ids, listed in (
+        (done.token_ids, done.logprobs),
+        (output.prompt_token_ids[1:], output.prompt_logprobs[1:]),
+    ):
+        pairs = zip(ids, listed, strict=True)
+        assert "".join(entry[i].decoded_token for i, entry in pairs) == text
+    shown = [one.decoded_token for entry in done.logprobs for one in entry.values()]
+    assert not any(BROKEN in piece for piece in shown)

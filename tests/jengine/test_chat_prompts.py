@@ -30,6 +30,7 @@ def test_a_prompt_has_text_and_ids(letters, rendered):
         "continue_final_message": False,
         "tools": None,
         "template_kwargs": None,
+        "content_format": "auto",
     }
 
 
@@ -50,5 +51,10 @@ def test_what_cannot_be_written_out(letters):
         ChatPrompts(letters, None).render(USER, chat_template="missing.jinja")
     with pytest.raises(PromptError, match="without a tokenizer"):
         ChatPrompts(None, FIRST).render(USER)
-    with pytest.raises(InvalidValueError, match="content_format is 'openai'"):
-        ChatPrompts(letters, FIRST).render(USER, chat_template_content_format="openai")
+    for bad in ("list", None, ["auto"]):
+        with pytest.raises(InvalidValueError, match=r"format is .*'openai'"):
+            ChatPrompts(letters, FIRST).render(USER, chat_template_content_format=bad)
+    with pytest.raises(InvalidValueError, match="chat_template is 5; allowed: a text"):
+        ChatPrompts(letters, None).render(USER, chat_template=5)
+    with pytest.raises(InvalidValueError, match="kwargs is 5; allowed: a dict"):
+        ChatPrompts(letters, FIRST).render(USER, chat_template_kwargs=5)

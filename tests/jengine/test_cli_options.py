@@ -107,7 +107,7 @@ def test_both_seeds_can_be_given(parser):
         ('--logit-bias {"a":3}', "is no JSON object from token ids to numbers"),
         ("--logit-bias {", "is no JSON"),
         ("--structured-outputs {}", "allowed: exactly one of"),
-        ("--structured-outputs 3", "must be a mapping"),
+        ("--structured-outputs 3", "is no JSON object"),
         ('--structured-outputs {"chioce":["a"]}', "chioce"),
         ("--override-generation-config x", "is no JSON"),
     ],

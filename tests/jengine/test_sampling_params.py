@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import logging
 import math
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jengine.errors import SamplingParamsError
+from jengine.repetition_detection import RepetitionDetectionParams
 from jengine.sampling_params import (
     RequestOutputKind,
     SamplingParams,
@@ -252,6 +254,10 @@ SUPPORTED = st.fixed_dictionaries(
         "spaces_between_special_tokens": st.booleans(),
         "include_stop_str_in_output": st.booleans(),
         "output_kind": st.sampled_from(RequestOutputKind),
+        "logit_bias": st.dictionaries(st.integers(0, 99), st.floats(-9, 9), max_size=3),
+        "bad_words": st.lists(st.text(min_size=1), max_size=2),
+        "repetition_detection": st.just({"max_pattern_size": 3}),
+        "extra_args": st.just({"a": [1]}),
     },
 )
 
@@ -263,15 +269,15 @@ def test_the_normal_form_is_stable_in_every_way_of_copying(fields):
     again = SamplingParams(**{name: getattr(params, name) for name in names})
     assert params == again
     assert params == params.clone()
-    assert params == pickle.loads(pickle.dumps(params))
+    assert params == pickle.loads(pickle.dumps(params)) == copy.deepcopy(params)
     assert hash(params) == hash(again)
 
 
 @hypothesis.given(SUPPORTED)
 def test_printed_form_makes_an_equal_object(fields):
     params = SamplingParams(**fields)
-    names = {"SamplingParams": SamplingParams, "RequestOutputKind": RequestOutputKind}
-    assert eval(repr(params), names) == params
+    kinds = (SamplingParams, RequestOutputKind, RepetitionDetectionParams)
+    assert eval(repr(params), {kind.__name__: kind for kind in kinds}) == params
 
 
 def test_from_optional_reads_json_forms():

@@ -62,6 +62,8 @@ def accepts(grammars, tokenizer, text, **asked):
         ({"choice": ["猫", "犬é"]}, ["猫", "犬é"], ["犬", "e"]),
         ({"grammar": 'root ::= "x" | "y" root'}, ["x", "yyx"], ["y", "xx"]),
         ({"grammar": 'start: "x" | "y" start'}, ["x", "yyx"], ["y"]),
+        ({"grammar": '?start: X\nX: "x" | "y"'}, ["x", "y"], ["xy"]),
+        ({"grammar": 'start: "a ::= " /[ab]/'}, ["a ::= b"], ["b"]),
         ({"json_object": True}, ["{}", '{"a": [1, null]}'], ["[]", "1"]),
         ({"json": True}, ["1", "[]", '"a"'], ["a"]),
         (
@@ -77,6 +79,37 @@ def test_texts_inside_and_outside(grammars, tokenizer, asked, good, bad):
         assert accepts(grammars, tokenizer, text, **asked), text
     for text in bad:
         assert not accepts(grammars, tokenizer, text, **asked), text
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"choice": ["x<eos>y", "x<eos>z"]}, "x<eos>y"),
+        ({"regex": r"\d<eos>[0-9]"}, "1<eos>7"),
+        ({"grammar": 'root ::= "<eos>" | "<pad>"'}, "<pad>"),
+        ({"grammar": '%llguidance {}\nstart: "<eos>"'}, "<eos>"),
+        ({"json": {"const": "<eos>é"}}, '"<eos>é"'),
+        (
+            {
+                "json": {
+                    "properties": {"<eos>": {"enum": ["<bos>"]}},
+                    "required": ["<eos>"],
+                },
+                "disable_any_whitespace": True,
+                "disable_additional_properties": True,
+            },
+            '{"<eos>":"<bos>"}',
+        ),
+    ],
+    ids=str,
+)
+def test_a_text_that_spells_a_special_token(grammars, asked, text):
+    constraint, is_over = start(grammars, **asked), False
+    for number, byte in enumerate(text.encode()):
+        assert byte in allowed(constraint), number
+        assert not {256, 258} & {*allowed(constraint)}
+        is_over = constraint.advance(byte)
+    assert is_over
 
 
 def test_ids_without_text_are_never_allowed(grammars, tokenizer):

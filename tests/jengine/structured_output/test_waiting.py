@@ -6,7 +6,7 @@ import pytest
 
 from jengine import SamplingParams, StructuredOutputsParams
 from jengine.core.request import FinishReason, RequestStatus
-from jengine.errors import SamplingParamsError, UnsupportedError
+from jengine.errors import InvalidValueError, SamplingParamsError, UnsupportedError
 from jengine.structured_output import waiting
 from jengine.structured_output.constraint import BadWords, GrammarError
 from jengine.structured_output.manager import GrammarManager
@@ -73,6 +73,40 @@ def test_others_go_on_while_a_grammar_is_compiled(engine, backend, expected_ids)
     wanted = expected_ids([1, 2, 3], params())
     assert found["slow"].token_ids == found["plain"].token_ids == wanted
     engine.check_invariants()
+
+
+def test_the_loop_waits_for_a_slow_grammar_only_once(engine, backend, monkeypatch):
+    waits = []
+    wait = waiting.concurrent.futures.wait
+
+    def note(futures, timeout, **options):
+        waits.append(timeout)
+        return wait(futures, timeout, **options)
+
+    monkeypatch.setattr(waiting.concurrent.futures, "wait", note)
+    for number in range(3):
+        engine.add_request(str(number), [1, 2, 3], params("good" + "x" * number))
+    assert waits == [0.01, 0, 0]
+    backend.let_go.set()
+    found = {}
+    while engine.has_unfinished_requests():
+        run(engine, found)
+    assert len(found) == 3
+    waits.clear()
+    engine.add_request("later", [1, 2, 3], params("better"))
+    assert waits == [0.01]
+
+
+def test_ids_of_waiting_completions_are_taken(engine, backend):
+    engine.add_request("slow", [1, 2, 3], params("good", n=2))
+    with pytest.raises(InvalidValueError, match="an id that no live request has"):
+        engine.add_request("1_slow", [1, 2, 3], params())
+    backend.let_go.set()
+    found = {}
+    while engine.has_unfinished_requests():
+        run(engine, found)
+    engine.add_request("1_slow", [1, 2, 3], params())
+    engine.abort_request("1_slow")
 
 
 def test_a_late_error_ends_its_own_request(engine, backend, expected_ids):

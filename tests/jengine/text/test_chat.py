@@ -195,6 +195,22 @@ class TestContentParts:
                     chat_template=template,
                 )
 
+    @pytest.mark.parametrize("content", ["A", [text_part("A")]], ids=repr)
+    @pytest.mark.parametrize(
+        ("content_format", "shown"), [("string", "s1"), ("openai", "l1")]
+    )
+    def test_cht_03_the_caller_may_choose_the_form(
+        self, byte_tokenizer: Tokenizer, content: Any, content_format: str, shown: str
+    ) -> None:
+        kind = "{{ 's' if messages[0].content is string else 'l' }}"
+        text = render_text(
+            byte_tokenizer,
+            user(content),
+            chat_template=kind + "{{ messages[0].content | length }}",
+            content_format=content_format,
+        )
+        assert text == shown
+
     @pytest.mark.checkpoint
     def test_cht_03_real_template(self, smollm2_tokenizer: Tokenizer) -> None:
         given = render(smollm2_tokenizer, user([text_part("A")]))

@@ -48,9 +48,12 @@ def test_content_may_be_absent_beside_tool_calls() -> None:
     assert message["tool_calls"][0]["function"]["arguments"] == {}
 
 
-def test_tool_calls_of_null() -> None:
-    message = {"role": "assistant", "content": "x", "tool_calls": None}
-    assert normalise_messages([message]) == [message]
+@pytest.mark.parametrize("calls", [None, []])
+def test_no_tool_calls_are_no_entry(calls: object) -> None:
+    # Llama 3's template asks `'tool_calls' in message`, then for exactly one.
+    message = {"role": "assistant", "content": "x", "tool_calls": calls}
+    assert normalise_messages([message]) == [{"role": "assistant", "content": "x"}]
+    assert message["tool_calls"] is calls
 
 
 def test_the_error_names_the_place() -> None:

@@ -48,8 +48,29 @@ class TestDecode:
     def test_convert(self, byte_tokenizer: Tokenizer) -> None:
         assert byte_tokenizer.convert(104) == "h"
         assert byte_tokenizer.convert(257) == "<eos>"
-        assert byte_tokenizer.convert(0xF0) == "\ufffd"
         assert byte_tokenizer.convert(259) == ""
+
+    @pytest.mark.parametrize("text", ["é", "你好", "a😀b", "한🦙"])
+    def test_parts_of_characters(self, byte_tokenizer: Tokenizer, text: str) -> None:
+        ids = [*text.encode()]
+        pieces = [byte_tokenizer.convert(t, ids[:i]) for i, t in enumerate(ids)]
+        assert "".join(pieces) == text
+        # The last byte of a character has it, whatever else could have come.
+        assert [len(p) for p in pieces].count(1) == len(text)
+
+    def test_parts_that_make_no_character(self, byte_tokenizer: Tokenizer) -> None:
+        smile = [*"😀".encode()]
+        assert byte_tokenizer.convert(smile[0]) == ""
+        assert byte_tokenizer.convert(smile[3], smile[1:3]) == ""
+        assert byte_tokenizer.convert(smile[0], smile[:2]) == ""
+        assert byte_tokenizer.convert(ord("a"), smile[:2]) == "a"
+
+    def test_parts_after_parts(self, sentencepiece_tokenizer: Tokenizer) -> None:
+        # A run of byte tokens of which one is wrong is decoded to nothing good.
+        ids = [3 + byte for byte in "é😀".encode()]
+        convert = sentencepiece_tokenizer.convert
+        pieces = [convert(t, ids[max(0, i - 4) : i]) for i, t in enumerate(ids)]
+        assert pieces == ["", "é", "", "", "", "😀"]
 
 
 class TestKinds:
