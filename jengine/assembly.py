@@ -9,7 +9,7 @@ from jengine.checkpoint.safetensors_reader import read_json
 from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
 from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
-from jengine.errors import ConfigError
+from jengine.errors import ConfigError, UnsupportedError
 from jengine.input_processor import (
     EndTokens,
     InputLimits,
@@ -21,8 +21,7 @@ from jengine.runner.build import build_runner, default_device, read_config
 from jengine.runner.device import compute_capability
 from jengine.runner.runner import ModelRunner
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
-from jengine.structured_output.guidance import GuidanceGrammars
-from jengine.structured_output.manager import GrammarManager
+from jengine.structured_output.manager import GrammarBackend, GrammarManager
 from jengine.text.tokenizer import Tokenizer, load_tokenizer
 
 _OVERRIDABLE = frozenset({*GENERATION_CONFIG_FIELDS, "eos_token_id"})
@@ -119,8 +118,24 @@ def _grammars(
     if tokenizer is None:
         return None
     ends = sorted(end_tokens.within(vocab_size).all)
-    return GrammarManager(
-        lambda: GuidanceGrammars(tokenizer, vocab_size=vocab_size, eos_token_ids=ends)
+    return GrammarManager(lambda: _guidance(tokenizer, vocab_size, ends))
+
+
+def _guidance(
+    tokenizer: Tokenizer, vocab_size: int, eos_token_ids: list[int]
+) -> GrammarBackend:
+    # Imported with the first grammar: images for GPUs often lack llguidance.
+    try:
+        from jengine.structured_output.guidance import GuidanceGrammars
+    except ModuleNotFoundError as error:
+        if error.name != "llguidance":
+            raise
+        raise UnsupportedError(
+            "structured outputs need llguidance, which is not installed: "
+            "pip install llguidance"
+        ) from error
+    return GuidanceGrammars(
+        tokenizer, vocab_size=vocab_size, eos_token_ids=eos_token_ids
     )
 
 

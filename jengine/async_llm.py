@@ -11,7 +11,7 @@ from typing import Any, no_type_check
 from jengine.assembly import assemble
 from jengine.async_stream import OutputStream, Reader, Switchboard
 from jengine.chat_prompts import ChatPrompts
-from jengine.config import EngineConfig
+from jengine.config import EngineConfig, ResolvedConfig
 from jengine.core.stats import SchedulerStats
 from jengine.demo_model import DEMO_MODEL
 from jengine.engine import LLMEngine
@@ -31,7 +31,12 @@ class AsyncLLM:
 
     The engine runs on a thread of its own, for any number of event loops on any
     threads. What a request holds is freed when its iteration ends in any way.
+
+    Attributes:
+      config: what was decided; None for an engine that was made by somebody else.
     """
+
+    config: ResolvedConfig | None
 
     def __init__(self, model: Any = DEMO_MODEL, **options: Any) -> None:
         """Load a model and start its thread.
@@ -47,9 +52,8 @@ class AsyncLLM:
           UnsupportedError: jengine cannot do what is asked yet.
         """
         config = EngineConfig.from_options(model, options)
-        engine, _, generation_config = assemble(config)
+        engine, self.config, generation_config = assemble(config)
         self._start(engine, generation_config, config.chat_template)
-        self._model_name = config.model
 
     @classmethod
     def from_engine(
@@ -63,7 +67,7 @@ class AsyncLLM:
         """
         llm = cls.__new__(cls)
         llm._start(engine, generation_config or {}, None)
-        llm._model_name = ""
+        llm.config = None
         return llm
 
     def _start(
@@ -206,7 +210,7 @@ class AsyncLLM:
 
     async def get_metrics(self) -> list[Metric]:
         """Return counters, gauges and histograms; see `LLM.get_metrics`."""
-        name = self._model_name
+        name = "" if self.config is None else self.config.asked.model
         call = self._thread.call(lambda engine: engine.get_metrics(name))
         return await asyncio.wrap_future(call)
 

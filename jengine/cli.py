@@ -1,4 +1,4 @@
-"""The command `jengine`: `generate`, `chat`, `compile` (for a card) and `--version`.
+"""The command `jengine`: `generate`, `chat`, `bench`, `compile` (for a card).
 
 Answers and tables go to stdout, everything else to stderr. It exits with 2 and one
 line for input that is refused, with 130 after Ctrl-C. It uses the public interface of
@@ -7,17 +7,16 @@ them to the process that compiles.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import io
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import jengine
+from jengine.cli_bench import add_bench_command, run_bench
 from jengine.cli_chat import ChatSession, read_lines
 from jengine.cli_compile import add_compile_command, run_compile
 from jengine.cli_generate import (
@@ -35,6 +34,7 @@ from jengine.cli_options import (
 )
 from jengine.cli_output import format_run
 from jengine.config import EngineConfig
+from jengine.demo_model import DEMO_MODEL
 from jengine.sampling_params import RequestOutputKind, SamplingParams
 
 DEFAULT_MAX_TOKENS = 128  # of `generate`; vLLM's 16 is too short to read
@@ -103,6 +103,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_sampling_flags(chat, max_tokens="as many as fit")
     add_engine_flags(chat)
     add_compile_command(commands)
+    add_bench_command(commands)
     return parser
 
 
@@ -111,7 +112,7 @@ def _add_model_flag(parser: argparse.ArgumentParser) -> Any:
     group.add_argument(
         "--model",
         help="folder or .gguf file of a checkpoint, or its name on the hub; without it"
-        " a tiny demo checkpoint, which is not trained, is written and used",
+        " the demo model that ships with jengine is used",
     )
     return group
 
@@ -119,6 +120,8 @@ def _add_model_flag(parser: argparse.ArgumentParser) -> Any:
 def _run(flags: argparse.Namespace) -> int:
     if flags.command == "compile":
         return run_compile(flags, os.environ)
+    if flags.command == "bench":
+        return run_bench(flags, os.environ)
     return _chat(flags) if flags.command == "chat" else _generate(flags)
 
 
@@ -127,16 +130,15 @@ def _generate(flags: argparse.Namespace) -> int:
     given = {"max_tokens": DEFAULT_MAX_TOKENS} | take_sampling(flags)
     options = take_engine(flags)
     _check_before_loading(given, options)
-    with _model_path(flags.model) as model:
-        llm = _load(model, options)
-        params = _make_params(llm, given)
-        prompts: Sequence[Any] = texts
-        if flags.chat:
-            prompts = render_chats(llm, texts, options.get("chat_template"))
-        started = time.perf_counter()
-        totals = stream_answers(llm.llm_engine, prompts, texts, params, sys.stdout)
-        seconds = time.perf_counter() - started
-        sys.stderr.write(format_run(totals, seconds, llm.llm_engine.stats))
+    llm = _load(_model_path(flags.model), options)
+    params = _make_params(llm, given)
+    prompts: Sequence[Any] = texts
+    if flags.chat:
+        prompts = render_chats(llm, texts, options.get("chat_template"))
+    started = time.perf_counter()
+    totals = stream_answers(llm.llm_engine, prompts, texts, params, sys.stdout)
+    seconds = time.perf_counter() - started
+    sys.stderr.write(format_run(totals, seconds, llm.llm_engine.stats))
     return 0
 
 
@@ -151,11 +153,10 @@ def _chat(flags: argparse.Namespace) -> int:
     _check_before_loading(given, options)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    with _model_path(flags.model) as model:
-        llm = _load(model, options)
-        params = _make_params(llm, given)
-        session = ChatSession(llm, params, flags.system, sys.stdout, sys.stderr)
-        session.run(read_lines(sys.stdin, sys.stdout, sys.stderr))
+    llm = _load(_model_path(flags.model), options)
+    params = _make_params(llm, given)
+    session = ChatSession(llm, params, flags.system, sys.stdout, sys.stderr)
+    session.run(read_lines(sys.stdin, sys.stdout, sys.stderr))
     return 0
 
 
@@ -165,19 +166,14 @@ def _check_before_loading(given: dict[str, Any], options: dict[str, Any]) -> Non
     EngineConfig.from_options("unknown yet", options)
 
 
-@contextlib.contextmanager
-def _model_path(asked: str | None) -> Iterator[str]:
+def _model_path(asked: str | None) -> str:
     if asked is not None:
-        yield asked
-        return
-    from jengine.testing.demo import write_demo_checkpoint
-
-    with tempfile.TemporaryDirectory(prefix="jengine-demo-") as folder:
-        sys.stderr.write(
-            "no --model given: using a tiny demo checkpoint, written just now."
-            " It is not trained; its answers mean nothing.\n"
-        )
-        yield str(write_demo_checkpoint(folder))
+        return asked
+    sys.stderr.write(
+        "no --model given: using the demo model that ships with jengine, which is tiny"
+        " and knows short stories only\n"
+    )
+    return DEMO_MODEL
 
 
 def _load(model: str, options: dict[str, Any]) -> Any:

@@ -55,6 +55,13 @@ def add_compile_command(commands: Any) -> None:
         "of the whole model follow, and two programs are compiled in full as a check",
     )
     parser.add_argument(
+        "--sizes",
+        choices=("few", "all"),
+        default="few",
+        help="sizes in which each program is compiled (few): figures of the others "
+        "follow, and three of them are compiled as a check",
+    )
+    parser.add_argument(
         "--context",
         type=_count,
         default=DEFAULT_CONTEXT,
@@ -66,7 +73,7 @@ def add_compile_command(commands: Any) -> None:
     parser.add_argument(
         "--save",
         metavar="DIR",
-        help="keep the compiled programs there; compiles all layers",
+        help="keep the compiled programs there; compiles all layers and sizes",
     )
     add_engine_flags(parser)
 
@@ -107,6 +114,7 @@ def make_request(flags: argparse.Namespace) -> SurveyRequest:
         options=options,
         tensor_parallel_size=flags.tensor_parallel_size,
         layers=None if flags.save else flags.layers,
+        all_sizes=bool(flags.save) or flags.sizes == "all",
         context=flags.context,
         save=flags.save,
     )

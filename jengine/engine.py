@@ -7,10 +7,10 @@ at once. Both give the same outputs.
 
 import logging
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, no_type_check, runtime_checkable
+from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.events import TokenEvent
-from jengine.core.plan import StepPlan, StepResult
+from jengine.core.plan import StepPlan
 from jengine.core.request import FinishReason, Request, RequestStatus
 from jengine.core.scheduler import Scheduler
 from jengine.core.stats import SchedulerStats
@@ -19,9 +19,13 @@ from jengine.errors import (
     refuse_unbuilt,
 )
 from jengine.input_processor import InputProcessor
+from jengine.metrics import Metric
+from jengine.metrics_recorder import MetricsRecorder
+from jengine.metrics_snapshot import snapshot
 from jengine.output_processor import OutputProcessor, ProcessedStep
 from jengine.outputs import RequestOutput
 from jengine.prompts import ParsedPrompt, parse_prompt
+from jengine.runner_protocol import Runner
 from jengine.sampling_params import SamplingParams
 from jengine.structured_output.constraint import BadWords, Constraint
 from jengine.structured_output.manager import Compiled, GrammarManager
@@ -32,31 +36,11 @@ from jengine.text.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 
-@runtime_checkable
-class Runner(Protocol):
-    """What the engine asks of whoever runs its plans."""
-
-    def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> Any:
-        """Start a step that has rows; with masks to come, draw nothing yet."""
-        ...
-
-    def draw(self, handle: Any, constraints: Sequence[Any]) -> Any:
-        """Draw the tokens of a step that waits for masks; return its new handle."""
-        ...
-
-    def collect(self, handle: Any) -> StepResult:
-        """Wait for a step's result."""
-        ...
-
-    def reset(self) -> None:
-        """Forget all seats; what was in flight is lost."""
-        ...
-
-
 class _InFlight(NamedTuple):
     plan: StepPlan
     handle: Any
     awaits_masks: bool
+    dispatched_at: float
 
 
 class LLMEngine:
@@ -95,11 +79,23 @@ class LLMEngine:
         self._in_flight: _InFlight | None = None
         self._undelivered: list[RequestOutput] = []
         self._is_changing = False
+        self._metrics = MetricsRecorder()
+        scheduler.observe(self._metrics)
 
     @property
     def stats(self) -> SchedulerStats:
         """What has been scheduled, cached and preempted, and what is in use now."""
         return self._scheduler.stats
+
+    def get_metrics(self, model_name: str = "") -> list[Metric]:
+        """Return counters, gauges and histograms under vLLM's names."""
+        return snapshot(
+            self._metrics,
+            self.stats,
+            labels={"model_name": model_name, "engine": "0"},
+            num_waiting_for_grammar=self._waiting.num_requests,
+            num_programs=getattr(self._runner, "num_programs", 0),
+        )
 
     @property
     def runner(self) -> Runner:
@@ -205,6 +201,7 @@ class LLMEngine:
             for index, one in enumerate(ids)
         ]
         self._begin_change()
+        self._metrics.added(requests, params.max_tokens, params.n)
         self._outputs.add(request_id, requests, prompt.text, params)
         if grammar is None or grammar.done():
             self._start(requests, params, grammar and grammar.result())
@@ -227,7 +224,7 @@ class LLMEngine:
             self._constraints.discard(members)
         last = [self._outputs.last_output(one) for one in dict.fromkeys(ids)]
         for request_id in ids:
-            self._waiting.discard((request_id,))
+            self._metrics.dropped(self._waiting.discard((request_id,)))
             self._outputs.discard(request_id)
         self._undelivered = [o for o in self._undelivered if o.request_id not in ids]
         self._is_changing = False
@@ -248,7 +245,9 @@ class LLMEngine:
         """Run one step and keep its outputs, for `take` or the next `step`."""
         self._recover_if_broken()
         self._begin_change()
+        self._metrics.begin_step()
         kept = [*self._undelivered, *self._step()]
+        self._metrics.end_step()
         # In one line, for an interrupt must not come in between.
         self._undelivered, self._is_changing = kept, False
 
@@ -294,7 +293,7 @@ class LLMEngine:
     def _dispatch(self, plan: StepPlan) -> _InFlight:
         awaits = self._constraints.for_plan(plan) is not None
         handle = self._runner.dispatch(plan, awaits_masks=awaits)
-        return _InFlight(plan, handle, awaits)
+        return _InFlight(plan, handle, awaits, self._metrics.dispatched(plan))
 
     def _draw(self, step: _InFlight) -> _InFlight:
         """Draw what waited for masks: every token before is known by now."""
@@ -303,13 +302,16 @@ class LLMEngine:
         sampling = [row for row in step.plan.rows if row.samples]
         constraints = self._constraints.for_plan(step.plan) or [()] * len(sampling)
         handle = self._runner.draw(step.handle, constraints)
-        return _InFlight(step.plan, handle, awaits_masks=False)
+        return step._replace(handle=handle, awaits_masks=False)
 
     def _take_result(self, step: _InFlight) -> list[RequestOutput]:
         """Learn what a step drew, and end what it completes."""
-        scheduler = self._scheduler
+        scheduler, metrics = self._scheduler, self._metrics
+        waited_since = metrics.waits()
         result = self._runner.collect(step.handle)
+        metrics.collected(step.dispatched_at, waited_since)
         events = scheduler.update(step.plan, result)
+        metrics.took(events, result)
         for request_id, reason in self._constraints.advance(events):
             scheduler.finish((request_id,), reason)
         processed = self._outputs.process(events)
@@ -353,6 +355,7 @@ class LLMEngine:
     def _refuse(self, requests: list[Request]) -> list[RequestOutput]:
         for request in requests:
             request.finish(FinishReason.ERROR, None)
+            self._metrics.ended(request)
         events = [TokenEvent(request, (), None) for request in requests]
         return self._outputs.process(events).outputs
 

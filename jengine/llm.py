@@ -8,7 +8,9 @@ from jengine.assembly import assemble
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
+from jengine.demo_model import DEMO_MODEL
 from jengine.errors import InvalidValueError, UnsupportedError, refuse_unbuilt
+from jengine.metrics import Metric
 from jengine.offline_loop import AskedRequest, OfflineLoop, Stream
 from jengine.outputs import RequestOutput
 from jengine.progress import Progress
@@ -19,7 +21,7 @@ from jengine.sampling_params import RequestOutputKind, SamplingParams
 _UNBUILT_METHODS = frozenset(
     {
         "apply_model", "beam_search", "classify", "collective_rpc", "embed", "encode",
-        "enqueue", "get_metrics", "reward", "score", "sleep", "start_profile",
+        "enqueue", "reward", "score", "sleep", "start_profile",
         "stop_profile", "wait_for_completion", "wake_up",
     }
 )  # fmt: skip
@@ -32,22 +34,22 @@ class UnbuiltMethodError(UnsupportedError, AttributeError):
 class LLM:
     """A model ready to generate, with vLLM's interface.
 
-    >>> from jengine.testing.demo import write_demo_checkpoint
-    >>> import tempfile
-    >>> llm = LLM(write_demo_checkpoint(tempfile.mkdtemp()))
-    >>> output, = llm.generate("Once", SamplingParams(temperature=0), use_tqdm=False)
-    >>> len(output.outputs[0].token_ids)
-    16
+    >>> llm = LLM()
+    >>> params = SamplingParams(temperature=0, max_tokens=4)
+    >>> output, = llm.generate("Once upon a", params, use_tqdm=False)
+    >>> output.outputs[0].text
+    ' time, there was'
 
     Attributes:
       llm_engine: the engine, for those who step it themselves.
     """
 
-    def __init__(self, model: Any, **options: Any) -> None:
+    def __init__(self, model: Any = DEMO_MODEL, **options: Any) -> None:
         """Load a model.
 
         Args:
-          model: folder or .gguf file of a checkpoint, or its name on the hub.
+          model: folder or .gguf file of a checkpoint, or its name on the hub; left
+            out it is the demo model that ships with jengine.
           **options: see `EngineConfig`.
 
         Raises:
@@ -72,6 +74,13 @@ class LLM:
     def stats(self) -> SchedulerStats:
         """What has been scheduled, cached and preempted, and what is in use now."""
         return self.llm_engine.stats
+
+    def get_metrics(self) -> list[Metric]:
+        """Return counters, gauges and histograms under vLLM's names.
+
+        `jengine.metrics.to_prometheus` makes text for Prometheus of them.
+        """
+        return self.llm_engine.get_metrics(self.config.asked.model)
 
     @no_type_check  # it checks its arguments, and says more than a type checker would
     def generate(
@@ -146,8 +155,8 @@ class LLM:
           continue_final_message: whether to go on with the last message instead.
           tools: functions that the template may offer to the model.
           chat_template_kwargs: further variables for the template.
-          chat_template_content_format: only "auto": the template itself shows
-            whether it takes text or lists of parts.
+          chat_template_content_format: what the template gets as contents:
+            "string", "openai" (lists of parts), or "auto", by what it takes.
           priority: as for `generate`.
           **unbuilt: vLLM's other arguments; only None.
 

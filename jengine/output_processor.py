@@ -98,9 +98,11 @@ class OutputProcessor:
         self._follow(group)
 
     def has(self, group_id: str) -> bool:
-        """Whether something of this group is still to come."""
-        group = self._groups.get(group_id)
-        return group is not None and not group.is_finished
+        """Whether something of this group, or member of one, is still to come."""
+        group, member = self._groups.get(group_id), self._live.get(group_id)
+        if group is not None:
+            return not group.is_finished
+        return member is not None and not member.state.is_finished
 
     def request_ids(self, group_id: str) -> list[str]:
         """The scheduler's ids of a group; none if it is unknown."""
@@ -234,4 +236,5 @@ def _output(group: _Group, completions: list[CompletionOutput]) -> RequestOutput
         finished=group.is_finished,
         prompt_logprobs=group.members[0].reported_prompt(delta=delta),
         num_cached_tokens=first.num_cached_tokens,
+        metrics=first.times,
     )

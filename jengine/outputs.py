@@ -161,7 +161,8 @@ class RequestOutput:
         asked for, and in deltas after the first.
       outputs: the completions, in the order of their index.
       finished: whether all completions have ended.
-      metrics: times of the request's life, where the engine keeps them.
+      metrics: times of the request's life, a `jengine.metrics.RequestStateStats`, which
+        is complete once the request has ended.
       num_cached_tokens: prompt tokens that came from the prefix cache.
       kv_transfer_params: as in vLLM; always None.
       lora_request: as in vLLM; always None.

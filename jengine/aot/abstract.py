@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jengine.aot.survey import Survey
 from jengine.aot.targets import Target, target_config_text
-from jengine.runner.attention import attention_backend
+from jengine.runner.attention import AttentionBackend, attention_backend
 from jengine.runner.device import GpuTarget
 from jengine.runner.pallas_attention import HeadShape
 from jengine.runner.programs import ProgramShapes
@@ -81,7 +81,7 @@ def program_shapes(
     )
     context = StepContext(
         graphdef=graphdef,
-        attend=_attend(survey, shards),
+        attend=attention_of(survey),
         block_size=block_size,
         num_slots=survey.num_blocks * block_size,
         max_rows=survey.buckets.max_rows,
@@ -98,8 +98,10 @@ def program_shapes(
     )
 
 
-def _attend(survey: Survey, shards: int) -> Any:
+def attention_of(survey: Survey) -> AttentionBackend:
+    """Return the attention that runs on the card, for the heads of one card."""
     model, target = survey.model, survey.target
+    shards = survey.request.tensor_parallel_size
     heads = HeadShape(
         model.num_heads // shards,
         model.num_kv_heads // shards,

@@ -5,6 +5,7 @@ from typing import Any
 
 from jengine.aot.cost import step_work
 from jengine.aot.request import Job
+from jengine.aot.sizes import basis_of, checked, chosen, rows_of
 from jengine.aot.survey import (
     Survey,
     context_of,
@@ -55,18 +56,23 @@ def describe_survey(survey: Survey) -> dict[str, Any]:
 
 
 def describe_program(survey: Survey, key: StepKey) -> dict[str, Any]:
-    """Return a program's name and size, and what the roofline says of it."""
+    """Return a program's name and size, and what the roofline says of it.
+
+    And its "basis", from which its other figures follow, if it is not compiled.
+    """
     shape = step_shape(survey, key)
     devices = survey.request.tensor_parallel_size
     work = step_work(survey.sizes, shape, itemsize=survey.itemsize, devices=devices)
     target = survey.target
     seconds = work.seconds(target.memory_bandwidth, target.flops_per_s)
     tokens = shape.tokens or shape.logit_rows
+    basis = basis_of(survey, key)
     return {
+        "basis": None if basis is None else basis._asdict(),
         "name": program_name(key),
         "kind": program_kind(key),
         "tokens": tokens,
-        "rows": _rows(key),
+        "rows": rows_of(key),
         "context": shape.context,
         "kv_bytes": 0 if isinstance(key, SampleKey) else survey.kv_bytes,
         "bytes_moved": work.bytes_moved,
@@ -79,17 +85,17 @@ def describe_program(survey: Survey, key: StepKey) -> dict[str, Any]:
 def jobs(survey: Survey) -> list[Job]:
     """Return what to compile, first what others will find in the kernel cache.
 
-    The largest plain decode step and the largest mixed step are compiled at full
-    depth too, to check what is concluded from fewer layers.
+    Some of it is compiled as a check on what is concluded: the largest plain decode
+    step and the largest mixed step at full depth, and what `sizes.checked` says.
     """
     if survey.request.only is not None:
         return list(survey.request.only)
-    numbers = range(len(survey.keys))
+    numbers = {*chosen(survey), *checked(survey)}
     is_shallow = shallow(survey.model, survey.request.layers) != survey.model
     full = not is_shallow
     order = sorted(
         (Job(number, full) for number in numbers),
-        key=lambda job: _features(survey.keys[job.number]),
+        key=lambda job: (_features(survey.keys[job.number]), job.number),
     )
     return order + [Job(number, True) for number in _proofs(survey) if is_shallow]
 
@@ -112,7 +118,3 @@ def _features(key: StepKey) -> int:
             asked = (mode.random, mode.filtered, mode.masked, mode.num_logprobs is None)
             return sum(asked[:3]) + (not asked[3])
     raise AssertionError(key)
-
-
-def _rows(key: StepKey) -> int:
-    return key.rows if isinstance(key, SampleKey) else key.bucket.rows

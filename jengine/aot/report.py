@@ -4,33 +4,56 @@ Standard library only.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jengine.aot.conclude import Basis, conclude
 from jengine.aot.facts import LayerCost, ProgramFacts, scale
-from jengine.aot.request import Job
 from jengine.aot.supervisor import Findings
+
+# Of a program with fewer layers, and of one of another size: what must be the same.
+_SAME_LAYERS = ("argument_bytes", "aliased_bytes", "kv_copies", "launches")
+_SAME_SIZES = ("argument_bytes", "output_bytes", "aliased_bytes", "collectives")
+_KERNEL_SIZES = ("name", "spill_bytes", "shared_bytes")
+_TOLERANCE = 0.125
+_TEMP_SLACK = 4 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A program at full depth beside what was concluded from fewer layers.
+    """A program that was compiled, beside what was concluded of it without that.
 
     Attributes:
       name: of the program.
-      found: what XLA made of all layers.
-      concluded: what the shallow program led to.
+      found: what XLA made of it.
+      concluded: what followed from fewer layers, or from other sizes.
+      of_size: whether it followed from other sizes.
     """
 
     name: str
     found: ProgramFacts
     concluded: ProgramFacts
+    of_size: bool = False
 
     @property
     def holds(self) -> bool:
-        """Whether everything that a report says of the program is the same."""
-        names = ("argument_bytes", "aliased_bytes", "kv_copies", "launches")
-        return all(getattr(self.found, n) == getattr(self.concluded, n) for n in names)
+        """Whether what a report says of the program is true.
+
+        From fewer layers all follows exactly. From other sizes launches follow within
+        an eighth, and temporary memory within an eighth or 4 MiB.
+        """
+        found, concluded = self.found, self.concluded
+        names = _SAME_SIZES if self.of_size else _SAME_LAYERS
+        if any(getattr(found, name) != getattr(concluded, name) for name in names):
+            return False
+        if not self.of_size:
+            return True
+        return (
+            found.kv_copies <= concluded.kv_copies
+            and _kernel_sizes(found) == _kernel_sizes(concluded)
+            and _is_close(found.launches, concluded.launches)
+            and _is_close(found.temp_bytes, concluded.temp_bytes, _TEMP_SLACK)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +62,10 @@ class Report:
 
     Attributes:
       survey: of the model, the card and the pool, see `overview.describe_survey`.
-      programs: one record each, in the survey's order; those that could not be
-        compiled have an "error" in place of facts.
-      proofs: programs that were compiled at full depth as well.
+      programs: one record each, in the survey's order. "concluded_from" names the
+        programs that its figures follow from, if it was not compiled. Where there are
+        no figures there is an "error".
+      proofs: programs that were compiled to check what is concluded.
     """
 
     survey: Mapping[str, Any]
@@ -80,6 +104,7 @@ class Report:
             "proofs": [
                 {
                     "name": proof.name,
+                    "from": "other sizes" if proof.of_size else "fewer layers",
                     "holds": proof.holds,
                     "found": proof.found.to_dict(),
                     "concluded": proof.concluded.to_dict(),
@@ -93,35 +118,95 @@ class Report:
 def make_report(findings: Findings) -> Report:
     """Put together what was found."""
     survey = findings.survey
-    layer = LayerCost(**survey["layer"])
-    layers = survey["num_layers"]
-    scaled = {job: scale(facts, layers, layer) for job, facts in findings.facts.items()}
-    names = [program["name"] for program in survey["programs"]]
-    proofs = tuple(
-        Proof(
-            name=names[job.number],
-            found=facts,
-            concluded=scaled[Job(job.number, False)],
-        )
-        for job, facts in findings.facts.items()
-        if job.full and Job(job.number, False) in scaled
+    programs = survey["programs"]
+    names = [program["name"] for program in programs]
+    bases = {
+        number: Basis(**program["basis"])
+        for number, program in enumerate(programs)
+        if program["basis"] is not None
+    }
+    scaled, full = _figures(findings)
+    alike = full | scaled  # which have equally many layers
+    concluded = {
+        number: conclude(basis, alike)
+        for number, basis in bases.items()
+        if alike.keys() >= set(basis.numbers)
+    }
+    # What is known best comes last.
+    records = {n: _without_figures(basis, alike, names) for n, basis in bases.items()}
+    records |= {
+        n: _record(facts, bases[n], names) | {"compile_s": None}
+        for n, facts in concluded.items()
+    }
+    records |= {job.number: {"error": m} for job, m in findings.failures.items()}
+    records |= {n: _record(facts, None, names) for n, facts in (scaled | full).items()}
+    return Report(
+        survey=survey,
+        programs=tuple(
+            {name: value for name, value in program.items() if name != "basis"}
+            | records.get(number, {"error": "was not compiled"})
+            for number, program in enumerate(programs)
+        ),
+        proofs=(
+            *_proofs(names, full, scaled, of_size=False),
+            *_proofs(names, alike, concluded, of_size=True),
+        ),
     )
-    programs = tuple(
-        dict(described) | _found(number, scaled, findings.failures)
-        for number, described in enumerate(survey["programs"])
-    )
-    return Report(survey=survey, programs=programs, proofs=proofs)
 
 
-def _found(
-    number: int,
-    scaled: Mapping[Job, ProgramFacts],
-    failures: Mapping[Job, str],
+def _figures(
+    findings: Findings,
+) -> tuple[dict[int, ProgramFacts], dict[int, ProgramFacts]]:
+    """Return what was found of programs by their numbers.
+
+    Returns:
+      What those that were compiled with few layers would be with all, and what those
+      are that were compiled with all.
+    """
+    survey = findings.survey
+    layer, layers = LayerCost(**survey["layer"]), survey["num_layers"]
+    facts = findings.facts.items()
+    scaled = {j.number: scale(f, layers, layer) for j, f in facts if not j.full}
+    return scaled, {j.number: f for j, f in facts if j.full}
+
+
+def _record(
+    facts: ProgramFacts, basis: Basis | None, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what was found of a program, at full depth where that was compiled."""
-    for job in (Job(number, True), Job(number, False)):
-        if job in scaled:
-            facts = scaled[job]
-            return facts.to_dict() | {"own_bytes": facts.own_bytes}
-    messages = [m for job, m in failures.items() if job.number == number]
-    return {"error": messages[0] if messages else "was not compiled"}
+    numbers = () if basis is None else basis.numbers
+    return facts.to_dict() | {
+        "own_bytes": facts.own_bytes,
+        "concluded_from": [names[number] for number in numbers],
+    }
+
+
+def _without_figures(
+    basis: Basis, known: Mapping[int, ProgramFacts], names: Sequence[str]
+) -> dict[str, Any]:
+    missing = [names[number] for number in basis.numbers if number not in known]
+    return {"error": f"would follow from {', '.join(missing)}: no figures of that"}
+
+
+def _proofs(
+    names: Sequence[str],
+    found: Mapping[int, ProgramFacts],
+    concluded: Mapping[int, ProgramFacts],
+    *,
+    of_size: bool,
+) -> tuple[Proof, ...]:
+    return tuple(
+        Proof(name=names[n], found=found[n], concluded=facts, of_size=of_size)
+        for n, facts in concluded.items()
+        if n in found
+    )
+
+
+def _is_close(found: int, concluded: int, slack: int = 0) -> bool:
+    return abs(found - concluded) <= max(slack, _TOLERANCE * found)
+
+
+def _kernel_sizes(facts: ProgramFacts) -> list[tuple[Any, ...]]:
+    return [
+        tuple(getattr(kernel, name) for name in _KERNEL_SIZES)
+        for kernel in facts.kernels
+    ]

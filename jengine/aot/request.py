@@ -34,6 +34,8 @@ class SurveyRequest:
       tensor_parallel_size: cards that share the model.
       layers: decoder layers of the programs that are compiled, from which figures of
         the whole follow; None compiles all layers of every program.
+      all_sizes: compile every program; else some sizes, from which figures of the
+        others follow.
       context: tokens of each row, for the bytes and operations of decode programs.
       save: folder that compiled programs are written to; None keeps none.
       only: what to compile; None compiles everything.
@@ -46,6 +48,7 @@ class SurveyRequest:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tensor_parallel_size: int = 1
     layers: int | None = DEFAULT_LAYERS
+    all_sizes: bool = False
     context: int = DEFAULT_CONTEXT
     save: str | None = None
     only: tuple[Job, ...] | None = None

@@ -17,7 +17,7 @@ from jengine.aot.targets import Target, find_target
 from jengine.config import EngineConfig, ModelLimits, ResolvedConfig, resolve
 from jengine.errors import CheckpointError, ConfigError, UnsupportedError
 from jengine.logprobs import LogprobsMode
-from jengine.runner.bucket import Buckets, make_buckets
+from jengine.runner.bucket import FEWEST_ROWS_ON_GPU, Buckets, make_buckets
 from jengine.runner.build import decide_num_blocks
 from jengine.runner.cache import block_bytes
 from jengine.runner.program_keys import (
@@ -98,6 +98,7 @@ def plan_survey(request: SurveyRequest) -> Survey:
         max_num_seqs=resolved.max_num_seqs,
         token_budget=resolved.max_num_batched_tokens,
         max_blocks=-(-max_model_len // resolved.block_size),
+        fewest_rows=FEWEST_ROWS_ON_GPU,
     )
     asked = resolved.max_logprobs
     max_logprobs = model.vocab_size if asked == -1 else min(asked, model.vocab_size)

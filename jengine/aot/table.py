@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jengine.aot.report import Report
+from jengine.aot.report import Proof, Report
 
 _GIB, _MIB, _KIB = 2**30, 2**20, 2**10
 _HEADINGS = (
@@ -27,12 +27,14 @@ _HEADINGS = (
 
 def format_report(report: Report) -> str:
     """Return the whole report, lines ending in newlines."""
-    parts = [format_head(report.survey), format_table(report), format_summary(report)]
+    parts = [format_head(report), format_table(report), format_summary(report)]
     return "\n".join(parts)
 
 
-def format_head(survey: Mapping[str, Any]) -> str:
-    """Say what was compiled for what."""
+def format_head(report: Report) -> str:
+    """Say what was compiled for what, and what was not."""
+    survey = report.survey
+    concluded = sum(bool(p.get("concluded_from")) for p in report.programs)
     cards = survey["tensor_parallel_size"]
     times = "" if cards == 1 else f"{cards} x "
     depth, layers = survey["layers_compiled"], survey["num_layers"]
@@ -46,7 +48,13 @@ def format_head(survey: Mapping[str, Any]) -> str:
     if depth < layers:
         lines.append(
             f"compiled with {depth} of {layers} equal layers, figures are for all of "
-            "them (--layers all compiles everything in full)"
+            "them (--layers all compiles all)"
+        )
+    if concluded:
+        lines.append(
+            f"compiled {len(report.programs) - concluded} of {len(report.programs)} "
+            "programs; figures of those with ~ follow from these, as checked below "
+            "(--sizes all compiles all)"
         )
     return _lines(lines)
 
@@ -67,7 +75,7 @@ def format_summary(report: Report) -> str:
     survey = report.survey
     tokens, longest = survey["kv_tokens"], survey["max_model_len"]
     rows, context = survey["max_num_seqs"], survey["context"]
-    seconds = sum(p.get("compile_s", 0.0) for p in report.programs)
+    seconds = sum(p.get("compile_s") or 0.0 for p in report.programs)
     lines = [
         _memory_line(report),
         f"KV cache: {survey['kv_blocks']:,} blocks of {survey['block_size']}, "
@@ -75,7 +83,8 @@ def format_summary(report: Report) -> str:
         f"largest batch: {min(rows, tokens // context):,} requests of {context:,} "
         f"tokens; max_num_seqs is {rows:,}, and so many have "
         f"{survey['context_of_all_rows']:,} each",
-        f"programs: {len(report.programs)}, {seconds:.0f} s of compiling in all",
+        f"programs: {len(report.programs)}, {seconds:.0f} s of compiling, two at a "
+        "time",
         "roofline: weights once, KV at that context, no activations, no collectives; "
         f"{survey['memory_bandwidth'] / 1e12:g} TB/s, "
         f"{survey['bf16_tflops']:g} TFLOP/s",
@@ -96,17 +105,21 @@ def _memory_line(report: Report) -> str:
     )
 
 
-def _proof_line(proof: Any) -> str:
+def _proof_line(proof: Proof) -> str:
     found, concluded = proof.found, proof.concluded
-    if proof.holds:
-        return (
-            f"checked: {proof.name} with all {found.layers} layers has the same "
-            f"{found.launches} launches, arguments, aliases and copies"
-        )
-    return (
-        f"DIFFERS: {proof.name} with all {found.layers} layers has {found.launches} "
-        f"launches, {concluded.launches} were concluded; use --layers all"
+    if proof.of_size:
+        what = f"{proof.name}, which follows from others, was compiled too: "
+        advice = "use --sizes all"
+    else:
+        what = f"{proof.name} with all {found.layers} layers: "
+        advice = "use --layers all"
+    counts = (
+        f"{found.launches} launches ({concluded.launches} concluded), temp "
+        f"{found.temp_bytes / _MIB:.1f} MiB ({concluded.temp_bytes / _MIB:.1f})"
     )
+    if proof.holds:
+        return f"checked: {what}{counts}, arguments, aliases and copies as concluded"
+    return f"DIFFERS: {what}{counts}; {advice}"
 
 
 def _cells(program: Mapping[str, Any]) -> Sequence[str]:
@@ -115,7 +128,7 @@ def _cells(program: Mapping[str, Any]) -> Sequence[str]:
     kernels = program["kernels"]
     return (
         program["name"],
-        f"{program['compile_s']:.1f}",
+        "~" if program["concluded_from"] else f"{program['compile_s']:.1f}",
         f"{program['argument_bytes'] / _GIB:.2f}",
         f"{program['temp_bytes'] / _MIB:.1f}",
         f"{program['aliased_bytes'] / _GIB:.2f}",

@@ -1,6 +1,6 @@
 """What the scheduler tells the engine after each step."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jengine.core.plan import PromptLogprobs, TokenLogprobs
 from jengine.core.request import Request
@@ -21,3 +21,20 @@ class TokenEvent(NamedTuple):
     token_ids: tuple[int, ...]
     logprobs: TokenLogprobs | None
     prompt_logprobs: PromptLogprobs | None = None
+
+
+@runtime_checkable
+class RequestObserver(Protocol):
+    """Is told when requests get a seat, lose it, and end."""
+
+    def admitted(self, request: Request) -> None:
+        """Take note that a request has a seat, for the first time or again."""
+        ...
+
+    def preempted(self, request: Request) -> None:
+        """Take note that a request has lost its seat; it may have a token in flight."""
+        ...
+
+    def ended(self, request: Request) -> None:
+        """Take note that a request has ended; a recovery may end it once more."""
+        ...

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jengine.core.block_hash import BlockHash
 from jengine.core.plan import SamplingOptions
@@ -64,6 +64,7 @@ class Request:
       first_step: number of the step that admitted it last, None before that; what an
         earlier step says is about another life of it.
       seat: index of its state on the device while it runs, else None.
+      times: what an observer keeps about it; nothing here looks at it.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class Request:
         "seat",
         "status",
         "stop_reason",
+        "times",
         "token_ids",
     )
 
@@ -153,6 +155,7 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.num_cached_tokens: int | None = None
+        self.times: Any = None
         self._reset_progress()
 
     def _reset_progress(self) -> None:

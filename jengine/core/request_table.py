@@ -8,6 +8,7 @@ import bisect
 from collections.abc import Iterable
 
 from jengine.core.cache_manager import CacheManager
+from jengine.core.events import RequestObserver
 from jengine.core.queue import FcfsQueue, PriorityQueue, WaitingQueue, priority_key
 from jengine.core.request import FinishReason, Request, RequestStatus
 from jengine.core.stop import check_stop
@@ -24,6 +25,7 @@ class RequestTable:
       cache: their block tables.
       finished_ids: requests ended since the last plan that had rows.
       preempted_ids: requests preempted since then.
+      observer: is told of admissions, preemptions and ends.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class RequestTable:
         self._by_priority = by_priority
         self.requests: dict[str, Request] = {}
         self.finished_ids: list[str] = []
+        self.observer: RequestObserver | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -65,6 +68,8 @@ class RequestTable:
         """Give a waiting request a seat."""
         self.waiting.remove(request)
         request.admit(self._free_seats.pop(), num_cached_tokens)
+        if self.observer is not None:
+            self.observer.admitted(request)
         if self._by_priority:
             bisect.insort(self.running, request, key=priority_key)
         else:
@@ -78,6 +83,8 @@ class RequestTable:
         victim.preempt()
         self.waiting.push_front(victim)
         self.preempted_ids.append(victim.request_id)
+        if self.observer is not None:
+            self.observer.preempted(victim)
         return victim
 
     def end(
@@ -95,6 +102,8 @@ class RequestTable:
         request.finish(reason, stop_reason)
         del self.requests[request.request_id]
         self.finished_ids.append(request.request_id)
+        if self.observer is not None:
+            self.observer.ended(request)
 
     def end_if_stopped(self, request: Request) -> bool:
         """End a request whose last token says so."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jengine.core.cache_manager import CacheManager
-from jengine.core.events import TokenEvent
+from jengine.core.events import RequestObserver, TokenEvent
 from jengine.core.plan import ScheduledRequest, StepPlan, StepResult
 from jengine.core.request import FinishReason, Request
 from jengine.core.request_table import RequestTable
@@ -115,6 +115,10 @@ class Scheduler:
             num_blocks_cached=pool.num_cached,
             num_blocks=pool.num_usable,
         )
+
+    def observe(self, observer: RequestObserver) -> None:
+        """Tell someone of admissions, preemptions and ends from now on."""
+        self._table.observer = observer
 
     def get(self, request_id: str) -> Request | None:
         """Return a live request."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 _DECODE_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SMALLEST_TOKENS = 16
 _HALF_STEPS_FROM = 128
+FEWEST_ROWS_ON_GPU = 2
 _NARROW_TABLE = 128
 
 
@@ -89,7 +90,12 @@ class Buckets:
 
 
 def make_buckets(
-    *, max_num_seqs: int, token_budget: int, max_blocks: int, half_steps: bool = False
+    *,
+    max_num_seqs: int,
+    token_budget: int,
+    max_blocks: int,
+    half_steps: bool = False,
+    fewest_rows: int = 1,
 ) -> Buckets:
     """Choose the sizes for an engine's limits.
 
@@ -100,9 +106,10 @@ def make_buckets(
       half_steps: put a size between each two large numbers of tokens. Worth the
         further programs where a step takes as long as its padded tokens, and where
         programs are compiled when they are first used.
+      fewest_rows: rows of the smallest bucket, where there are so many.
     """
     more = range(_DECODE_ROWS[-1] + 128, max_num_seqs, 128)
-    rows = [r for r in (*_DECODE_ROWS, *more) if r < max_num_seqs]
+    rows = [r for r in (*_DECODE_ROWS, *more) if fewest_rows <= r < max_num_seqs]
     tokens = _token_sizes(token_budget, half_steps=half_steps)
     widths = [w for w in (_NARROW_TABLE,) if 2 * w <= max_blocks]
     return Buckets(

@@ -29,6 +29,12 @@ def enable_compilation_cache(
     if folder is False or _is_set():
         return
     base = Path(folder) if folder else _user_folder()
+    if base is None:
+        logger.warning(
+            "no compilation cache: platformdirs is not installed; install it, or name "
+            "a folder as compilation_cache_dir"
+        )
+        return
     kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
     path = base / f"jax-{jax.__version__}-{kind}"
     try:
@@ -43,10 +49,12 @@ def enable_compilation_cache(
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _user_folder() -> Path:
-    # Imported late: machines that only try kernels out do not have it.
-    import platformdirs
-
+def _user_folder() -> Path | None:
+    # Images for GPUs often lack it, and only a second start is slower without.
+    try:
+        import platformdirs
+    except ModuleNotFoundError:
+        return None
     return platformdirs.user_cache_path("jengine") / "xla"
 
 

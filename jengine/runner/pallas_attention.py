@@ -58,7 +58,7 @@ class PallasAttend:
             inputs.query_start_loc,
             num_tokens=inputs.token_ids.shape[0],
             group=self.heads.num_heads // self.heads.num_kv_heads,
-            tiling=self._tiling(inputs),
+            tiling=self._tiling_of(inputs),
             single_token_rows=inputs.single_token_rows,
         )
 
@@ -83,22 +83,28 @@ class PallasAttend:
             inputs.seq_lens,
             inputs.attention_metadata,
             scale=scale,
-            tiling=self._tiling(inputs),
+            tiling=self._tiling_of(inputs),
             sliding_window=sliding_window,
             single_token_rows=inputs.single_token_rows,
             interpret=self.interpret,
         )
         return out, LayerCache(*written)
 
-    def _tiling(self, inputs: StepInputs) -> Tiling:
+    def tiling(self, *, num_tokens: int, num_rows: int) -> Tiling:
+        """Return the tiles of steps of one size, in padded tokens and rows."""
         heads = self.heads
         return tiling_for(
             architecture=self.target.architecture,
             head_dim=heads.head_dim,
             group=heads.num_heads // heads.num_kv_heads,
             dtype=heads.dtype,
-            num_tokens=inputs.token_ids.shape[0],
-            num_rows=inputs.seq_lens.shape[0],
+            num_tokens=num_tokens,
+            num_rows=num_rows,
             num_kv_heads=heads.num_kv_heads,
             num_sms=self.target.num_sms,
+        )
+
+    def _tiling_of(self, inputs: StepInputs) -> Tiling:
+        return self.tiling(
+            num_tokens=inputs.token_ids.shape[0], num_rows=inputs.seq_lens.shape[0]
         )

@@ -21,7 +21,12 @@ from jengine.logprobs import LogprobsMode
 from jengine.runner import results
 from jengine.runner.adjust import SeatTables, bias_row, count_row, new_tables
 from jengine.runner.attention import attention_backend
-from jengine.runner.bucket import Buckets, StepBucket, make_buckets
+from jengine.runner.bucket import (
+    FEWEST_ROWS_ON_GPU,
+    Buckets,
+    StepBucket,
+    make_buckets,
+)
 from jengine.runner.cache import allocate
 from jengine.runner.device import Device, gpu_target
 from jengine.runner.handle import StepHandle, Undrawn
@@ -123,6 +128,7 @@ class ModelRunner:
             token_budget=limits.token_budget,
             max_blocks=max_blocks,
             half_steps=device.platform == "cpu",
+            fewest_rows=1 if device.platform == "cpu" else FEWEST_ROWS_ON_GPU,
         )
         self._max_blocks = max_blocks
         self._start()

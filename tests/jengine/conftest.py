@@ -99,6 +99,13 @@ def small_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def alphabet_llm(alphabet_dir: pathlib.Path, make_llm: Callable[..., LLM]) -> LLM:
+    """Says the alphabet, from the letter after the last of the prompt."""
+    options = {"max_num_seqs": 2, "max_num_batched_tokens": 16}
+    return make_llm(alphabet_dir, skip_tokenizer_init=False, **options)
+
+
+@pytest.fixture(scope="session")
 def make_llm(small_options: dict[str, Any]) -> Callable[..., LLM]:
     """Makes engines that are small unless asked otherwise."""
 

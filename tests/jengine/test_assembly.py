@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -18,6 +20,33 @@ from jengine.testing import (
 )
 
 GENERATION = {"temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 7]}
+
+# On an image for GPUs that lacks some of our packages.
+BARE = """
+import pkgutil, sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in ("gguf", "platformdirs", "llguidance"):
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+sys.meta_path.insert(0, Lacking())
+import jengine.bench.gpu_check as gpu_check
+for found in pkgutil.walk_packages(gpu_check.__path__, "jengine.bench.gpu_check."):
+    if not found.name.endswith("__main__"):
+        __import__(found.name)
+
+from jengine import LLM, SamplingParams, StructuredOutputsParams
+llm = LLM(sys.argv[1], num_gpu_blocks_override=20, max_model_len=64, max_num_seqs=2)
+choice = StructuredOutputsParams(choice=["yes", "no"])
+try:
+    llm.generate("ab", SamplingParams(structured_outputs=choice))
+except ValueError as error:
+    print(error)
+llm.llm_engine.add_request("plain", "ab", SamplingParams())
+print(llm.stats.num_waiting)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -256,3 +285,18 @@ def test_unsupported_models_say_which(copy):
     _edit(copy, architectures=["BertModel"])
     with pytest.raises(UnsupportedError, match=r"copy.*BertModel"):
         put_together(copy)
+
+
+def test_packages_that_gpu_images_lack_are_needed_only_when_used(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "structured outputs need llguidance, which is not installed: "
+        "pip install llguidance",
+        "1",
+    ], done.stderr
+    assert "no compilation cache: platformdirs is not installed" in done.stderr

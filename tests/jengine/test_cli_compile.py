@@ -107,12 +107,17 @@ def test_a_path_of_a_config_will_do(folder, asked):
 
 
 @pytest.mark.parametrize(
-    ("flags", "layers"),
-    [([], 3), (["--layers", "all"], None), (["--save", "somewhere"], None)],
+    ("flags", "layers", "all_sizes"),
+    [
+        ([], 3, False),
+        (["--layers", "all"], None, False),
+        (["--sizes", "all"], 3, True),
+        (["--save", "somewhere"], None, True),
+    ],
 )
-def test_what_is_saved_is_whole(folder, asked, flags, layers):
+def test_what_is_saved_is_whole(folder, asked, flags, layers, all_sizes):
     run("--model", folder, "--target", "h200", *flags)
-    assert asked[0][0].layers == layers
+    assert (asked[0][0].layers, asked[0][0].all_sizes) == (layers, all_sizes)
 
 
 def test_everything_found_is_written_as_json(folder, asked, tmp_path):
@@ -177,7 +182,7 @@ def test_a_program_that_needs_too_much_is_exit_2_with_numbers(
     )
     assert run("--model", folder, "--target", "h200") == 2
     out, err = capsys.readouterr()
-    assert "decode_r1_" in out  # what was found is shown all the same
+    assert "decode_r2_" in out  # what was found is shown all the same
     assert "allowed: at most 141.0 GiB on h200" in err
 
 

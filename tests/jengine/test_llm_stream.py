@@ -10,10 +10,8 @@ GREEDY = SamplingParams(temperature=0, max_tokens=3)
 
 
 @pytest.fixture(scope="module")
-def llm(alphabet_dir, make_llm):
-    """Says the alphabet, from the letter after the last of the prompt."""
-    options = {"max_num_seqs": 2, "max_num_batched_tokens": 16}
-    return make_llm(alphabet_dir, skip_tokenizer_init=False, **options)
+def llm(alphabet_llm):
+    return alphabet_llm
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,9 @@ import pytest
 
 from jengine.aot.compiler import Compiler
 from jengine.aot.facts import ProgramFacts
+from jengine.aot.report import make_report
 from jengine.aot.request import Job
+from jengine.aot.sizes import basis_of
 from jengine.aot.supervisor import run_survey
 from jengine.aot.survey import plan_survey
 from jengine.runner.program_keys import program_name
@@ -33,8 +35,8 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def request_of(make_request):
-    def make(*names, **fields):
-        request = make_request(changes=SMALL, options=OPTIONS, **fields)
+    def make(*names, options=OPTIONS, **fields):
+        request = make_request(changes=SMALL, options=options, **fields)
         keys = [program_name(key) for key in plan_survey(request).keys]
         only = tuple(Job(keys.index(n.rstrip("!")), n.endswith("!")) for n in names)
         return dataclasses.replace(request, only=only)
@@ -73,7 +75,7 @@ def test_programs_are_compiled_and_looked_at(request_of, tmp_path):
 def test_a_program_that_cannot_be_lowered_costs_only_itself(
     request_of, tmp_path, monkeypatch
 ):
-    request = request_of("sample_r1_greedy", "sample_r2_greedy")
+    request = request_of("sample_r2_greedy", "sample_r2_random")
     lower = Compiler._lower
 
     def fail_once(self, job):
@@ -88,14 +90,34 @@ def test_a_program_that_cannot_be_lowered_costs_only_itself(
 
 
 def test_a_worker_compiles_and_saves_in_a_process_of_its_own(request_of, tmp_path):
-    request = request_of("sample_r1_greedy!", layers=None, save=str(tmp_path))
+    request = request_of("sample_r2_greedy!", layers=None, save=str(tmp_path))
     found = run_survey(request, os.environ)
     assert found.failures == {}
     assert isinstance(found.facts[request.only[0]], ProgramFacts)
     (folder,) = tmp_path.iterdir()
     assert sorted(path.name for path in folder.iterdir()) == [
         "configuration.json",
-        "sample_r1_greedy.jax-executable",
+        "sample_r2_greedy.jax-executable",
     ]
     described = json.loads((folder / "configuration.json").read_text())
     assert described["target"] == "h200"
+
+
+def test_what_is_concluded_of_a_size_is_what_compiling_it_finds(request_of):
+    names = ("decode_r128_w64_greedy", "sample_r16_random")
+    options = OPTIONS | {"max_num_seqs": 256, "max_num_batched_tokens": 256}
+    request = request_of(*names, options=options)
+    survey = plan_survey(request)
+    wanted = [job.number for job in request.only]
+    bases = [basis_of(survey, survey.keys[number]) for number in wanted]
+    needed = dict.fromkeys(number for basis in bases for number in basis.numbers)
+    jobs = tuple(Job(number, False) for number in (*needed, *wanted))
+    assert len(needed) == 2 + 3
+    found = run_survey(dataclasses.replace(request, only=jobs), os.environ)
+    assert found.failures == {}
+    proofs = [proof for proof in make_report(found).proofs if proof.of_size]
+    assert [proof.name for proof in proofs] == list(names)
+    for proof in proofs:
+        assert proof.holds, proof
+        found_bytes = proof.found.temp_bytes
+        assert proof.concluded.temp_bytes == pytest.approx(found_bytes, rel=0.25)

@@ -40,7 +40,20 @@ SURVEY = {
     "kv_bytes": 400,
     "num_layers": 4,
     "layer": {"weight_bytes": 50, "kv_bytes": 20, "collectives": {}},
-    "programs": [{"name": "a", "kind": "decode"}, {"name": "b", "kind": "sample"}],
+    "programs": [
+        {"name": "a", "kind": "decode", "basis": None},
+        {"name": "b", "kind": "sample", "basis": None},
+    ],
+}
+BASIS = {
+    "below": 0,
+    "above": 1,
+    "share": 0.5,
+    "like": 1,
+    "largest": 1,
+    "rows_share": 0.5,
+    "argument_bytes_less": 7,
+    "output_bytes_less": 3,
 }
 
 
@@ -100,4 +113,61 @@ def test_the_whole_report_is_json(findings):
     assert loaded["programs"][0]["kernels"][0]["name"] == "decode"
     assert loaded["proofs"][0]["holds"] is True
     assert loaded["proofs"][0]["found"]["launches"] == 50
+    assert loaded["proofs"][0]["from"] == "fewer layers"
+    assert "basis" not in loaded["programs"][0]
+    assert loaded["programs"][0]["concluded_from"] == []
     assert "layer" not in loaded
+
+
+@pytest.fixture
+def with_a_third(findings):
+    """Findings with a third program, which follows from both others."""
+    programs = [*SURVEY["programs"], {"name": "c", "kind": "sample", "basis": BASIS}]
+    findings.survey = SURVEY | {"programs": programs}
+    return findings
+
+
+def test_a_program_that_was_not_compiled_says_what_it_follows_from(with_a_third):
+    third = make_report(with_a_third).programs[2]
+    assert third["concluded_from"] == ["b", "a"]
+    assert third["compile_s"] is None
+    assert third["argument_bytes"] == 300 - 7
+    assert third["own_bytes"] == 5 + (90 - 3) - 80
+    assert third["kernels"][0]["registers"] == 96
+
+
+def test_what_follows_from_a_failure_has_no_figures(with_a_third):
+    del with_a_third.facts[Job(1, False)]
+    with_a_third.failures[Job(1, False)] = "too large"
+    third = make_report(with_a_third).programs[2]
+    assert third["error"] == "would follow from b: no figures of that"
+
+
+EXACT = {"argument_bytes": 293, "output_bytes": 87}
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ({}, True),
+        ({"launches": 45}, True),
+        ({"launches": 44}, False),
+        ({"temp_bytes": 5 + 4 * 2**20}, True),
+        ({"temp_bytes": 2**30}, False),
+        ({"argument_bytes": 294}, False),
+        ({"output_bytes": 88}, False),
+        ({"aliased_bytes": 79}, False),
+        ({"kv_copies": 1}, False),
+        ({"collectives": {"all-gather": 1}}, False),
+        ({"kernels": (dataclasses.replace(KERNEL, spill_bytes=8),)}, False),
+        ({"kernels": (dataclasses.replace(KERNEL, registers=97),)}, True),
+    ],
+    ids=str,
+)
+def test_a_program_that_was_compiled_besides_is_a_proof(with_a_third, changes, holds):
+    found = dataclasses.replace(WHOLE, **(EXACT | changes))
+    with_a_third.facts[Job(2, False)] = found
+    proof = next(p for p in make_report(with_a_third).proofs if p.of_size)
+    assert (proof.name, proof.holds) == ("c", holds)
+    assert proof.found == found
+    assert make_report(with_a_third).programs[2]["concluded_from"] == []

@@ -48,13 +48,15 @@ DECODE = {
     "roofline_ms": 4.0208,
     "roofline_tokens_per_s": 1989.6,
     "own_bytes": 2**20,
+    "concluded_from": [],
 }
 SAMPLE = DECODE | {"name": "sample", "launches_per_layer": None, "kernels": []}
+CONCLUDED = DECODE | {"compile_s": None, "concluded_from": ["a", "b"]}
 BROKEN = {"name": "sample_r8_random", "error": "the compiler crashed: LLVM ERROR"}
 
 
-def report(*programs, proofs=()):
-    return Report(survey=SURVEY, programs=programs, proofs=proofs)
+def report(*programs, proofs=(), **changes):
+    return Report(survey=SURVEY | changes, programs=programs, proofs=proofs)
 
 
 def facts(launches):
@@ -104,12 +106,15 @@ def test_a_failed_program_says_so_in_its_row():
 
 
 def test_the_head_says_what_is_not_the_whole():
-    head = format_head(SURVEY)
+    head = format_head(report(DECODE))
     assert "llama on h200 (NVIDIA H200), bfloat16, pallas attention, jax 0.11.2" in head
     assert "3 of 32 equal layers" in head
-    whole = format_head(SURVEY | {"layers_compiled": 32})
+    assert "programs" not in head
+    whole = format_head(report(DECODE, layers_compiled=32))
     assert "equal layers" not in whole
-    split = format_head(SURVEY | {"tensor_parallel_size": 2})
+    few = format_head(report(DECODE, CONCLUDED, SAMPLE))
+    assert "compiled 2 of 3 programs; figures of those with ~ follow from these" in few
+    split = format_head(report(DECODE, tensor_parallel_size=2))
     assert "on 2 x h200" in split
     assert "each card" in split
 
@@ -124,15 +129,31 @@ def test_the_summary_says_what_fits():
 
 
 @pytest.mark.parametrize(
-    ("launches", "words"),
+    ("launches", "of_size", "words"),
     [
-        (460, "checked: x with all 32 layers has the same 460 launches"),
-        (461, "DIFFERS: x with all 32 layers has 461 launches, 460 were concluded"),
+        (460, False, "checked: x with all 32 layers: 460 launches (460 concluded), "),
+        (461, False, "DIFFERS: x with all 32 layers: 461 launches (460 concluded), "),
+        (461, True, "checked: x, which follows from others, was compiled too: 461 "),
+        (600, True, "DIFFERS: x, which follows from others, was compiled too: 600 "),
     ],
 )
-def test_what_was_checked_is_said(launches, words):
-    proof = Proof(name="x", found=facts(launches), concluded=facts(460))
-    assert words in format_summary(report(DECODE, proofs=(proof,)))
+def test_what_was_checked_is_said(launches, of_size, words):
+    proof = Proof(
+        name="x", found=facts(launches), concluded=facts(460), of_size=of_size
+    )
+    summary = format_summary(report(DECODE, proofs=(proof,)))
+    assert words in summary
+    advice = "use --sizes all" if of_size else "use --layers all"
+    assert (advice in summary) == words.startswith("DIFFERS")
+
+
+def test_a_program_that_was_not_compiled_is_marked():
+    rows = format_table(report(DECODE, CONCLUDED)).splitlines()[2:]
+    cells = [row.split() for row in rows]
+    assert [cell[1] for cell in cells] == ["4.2", "~"]
+    assert cells[0][2:] == cells[1][2:]
+    summary = format_summary(report(DECODE, CONCLUDED))
+    assert "programs: 2, 4 s of compiling" in summary
 
 
 def test_the_whole_report_ends_in_one_newline():

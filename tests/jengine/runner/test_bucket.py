@@ -29,6 +29,12 @@ def test_sizes_of_a_tiny_engine():
     assert buckets.max_rows == 3
 
 
+def test_the_smallest_size_can_be_larger_than_a_row():
+    sizes = {"token_budget": 16, "max_blocks": 8, "fewest_rows": 2}
+    assert make_buckets(max_num_seqs=9, **sizes).rows == (2, 4, 8, 9)
+    assert make_buckets(max_num_seqs=1, **sizes).rows == (1,)  # as there are seats
+
+
 def test_more_rows_than_the_list_knows():
     rows = make_buckets(max_num_seqs=600, token_budget=600, max_blocks=1).rows
     assert rows[-3:] == (384, 512, 600)

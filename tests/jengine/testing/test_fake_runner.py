@@ -6,7 +6,7 @@ import pytest
 from jengine.core.plan import SamplingOptions, ScheduledRequest, StepPlan
 from jengine.core.request import Request
 from jengine.core.scheduler import Scheduler
-from jengine.engine import Runner
+from jengine.runner_protocol import Runner
 from jengine.testing.fake_runner import FakeRunner, PlanError, chain_of, next_token
 
 GREEDY = SamplingOptions()

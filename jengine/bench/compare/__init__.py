@@ -1,0 +1,1 @@
+"""`jengine bench compare`: engines side by side, each in a process of its own."""

@@ -1,0 +1,1 @@
+"""One file an engine, each loaded by `worker` under that engine's own Python."""
