@@ -148,6 +148,15 @@ def test_lines_of_a_terminal(monkeypatch, answers):
     assert (first[:5], others) == ("/help", ["", "/exit or Ctrl-D leaves.", ""])
 
 
+@pytest.fixture
+def listens_to_sigint():
+    """As Python does from its start, unless it was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listens_to_sigint")
 def test_a_real_signal_stops_a_real_answer(make_engine):
     """And the engine, which it struck amid a step, answers the next message."""
     engine = make_engine()
