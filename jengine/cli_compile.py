@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,6 +90,8 @@ def run_compile(flags: argparse.Namespace, environment: Mapping[str, str]) -> in
       JengineError: what was asked for makes no sense, or cannot be compiled here.
     """
     request = make_request(flags)
+    if flags.json is not None:
+        _check_target_file(Path(flags.json))
     report = make_report(run_survey(request, environment, _show_progress))
     sys.stdout.write(format_report(report))
     if flags.json is not None:
@@ -120,6 +123,14 @@ def make_request(flags: argparse.Namespace) -> SurveyRequest:
     )
 
 
+def _check_target_file(path: Path) -> None:
+    """Refuse a file that cannot be written, before minutes of work are lost."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ConfigError("--json", str(path), "a file in a folder that can be written")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ConfigError("--json", str(path), "a file that can be written")
+
+
 def _check(report: Report) -> int:
     """Say what went wrong, if anything did."""
     survey = report.survey
@@ -142,7 +153,10 @@ def _show_progress(findings: Findings) -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number

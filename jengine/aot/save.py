@@ -13,6 +13,7 @@ import jax
 from jax.experimental import serialize_executable
 
 from jengine.aot.survey import Survey
+from jengine.errors import ConfigError
 
 SUFFIX = ".jax-executable"
 
@@ -24,14 +25,22 @@ class ProgramFolder(NamedTuple):
 
     @classmethod
     def of(cls, survey: Survey) -> "ProgramFolder | None":
-        """Make the folder of a survey; None where nothing is to be kept."""
+        """Make the folder of a survey; None where nothing is to be kept.
+
+        Raises:
+          ConfigError: it cannot be made.
+        """
         if survey.request.save is None:
             return None
         described = describe(survey)
         path = Path(survey.request.save) / folder_name(described)
-        path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(described, indent=2, sort_keys=True)
-        (path / "configuration.json").write_text(text + "\n")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "configuration.json").write_text(text + "\n")
+        except OSError as error:
+            allowed = f"a folder that can be written ({error.strerror})"
+            raise ConfigError("--save", survey.request.save, allowed) from error
         return cls(path)
 
     def save(self, name: str, compiled: jax.stages.Compiled) -> None:

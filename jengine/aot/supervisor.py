@@ -95,15 +95,21 @@ class _Starter:
     environment: Mapping[str, str]
 
     def lines(self, request: SurveyRequest, log: Any) -> Generator[str, None, None]:
-        """Yield what a worker writes; its log goes to a file."""
-        with subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=worker_environment(self.environment),
-        ) as process:
+        """Yield what a worker writes; its log goes to a file.
+
+        Its own files go with it, also where it crashes or is killed.
+        """
+        with (
+            tempfile.TemporaryDirectory(prefix="jengine-aot-") as scratch,
+            subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=worker_environment(self.environment) | {"TMPDIR": scratch},
+            ) as process,
+        ):
             assert process.stdin is not None
             assert process.stdout is not None
             try:

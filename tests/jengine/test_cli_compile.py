@@ -142,6 +142,9 @@ def test_everything_found_is_written_as_json(folder, asked, tmp_path):
         (["--target", "h200", "--max-num-seqs", "0"], "max_num_seqs is 0"),
         (["--target", "h200", "--layers", "1"], "use 2"),
         (["--target", "h200", "--context", "0"], "0 is less than 1"),
+        (["--target", "h200", "--layers", "few"], "'few' is no whole number"),
+        (["--target", "h200", "--json", "no-such-folder/x"], "--json is 'no-such-fo"),
+        (["--target", "h200", "--json", "."], "--json is '.'; allowed: a file"),
         ([], "--target"),
     ],
 )

@@ -152,6 +152,8 @@ EXACT = {"argument_bytes": 293, "output_bytes": 87}
         ({}, True),
         ({"launches": 45}, True),
         ({"launches": 44}, False),
+        ({"launches": 57}, True),
+        ({"launches": 58}, False),
         ({"temp_bytes": 5 + 4 * 2**20}, True),
         ({"temp_bytes": 2**30}, False),
         ({"argument_bytes": 294}, False),

@@ -11,6 +11,7 @@ import pytest
 
 from jengine.aot.save import ProgramFolder, describe, folder_name
 from jengine.aot.survey import plan_survey
+from jengine.errors import ConfigError
 
 LOAD = """
 import pathlib, sys
@@ -44,6 +45,12 @@ def test_the_folder_says_what_it_holds(survey, tmp_path):
     written = json.loads((folder.path / "configuration.json").read_text())
     assert written["config"]["hidden_size"] == 4096
     assert written["num_blocks"] == survey.num_blocks
+
+
+def test_a_folder_that_cannot_be_made_is_refused(survey, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--save is '.*file'; allowed: a folder"):
+        ProgramFolder.of(keeping(survey, tmp_path / "file"))
 
 
 def test_what_programs_depend_on_makes_another_folder(survey, make_request):

@@ -1,6 +1,7 @@
 """Workers that crash are started again, without what they crashed on."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -117,3 +118,29 @@ def test_the_worker_uses_no_device_and_imports_what_we_do():
     assert environment["PATH"] == "/bin"
     assert environment["JAX_PLATFORMS"] == "cpu"
     assert all(folder in sys.path for folder in environment["PYTHONPATH"].split(":"))
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "time.sleep(600)"])
+def test_a_worker_that_is_stopped_leaves_nothing_behind(start, tmp_path, end):
+    log = tmp_path / "log"
+    script = f"""
+import json, os, tempfile, time
+_, path = tempfile.mkstemp()
+with open({str(log)!r}, "w") as log:
+    json.dump([os.getpid(), path], log)
+print(json.dumps({{"event": "jobs", "jobs": [[0, False], [1, False]]}}), flush=True)
+print(json.dumps({{"event": "started", "job": [0, False]}}), flush=True)
+print(json.dumps({{"event": "failed", "job": [0, False], "message": ""}}), flush=True)
+{end}
+"""
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt if "sleep" in end else SurveyError):
+        start(script, progress=interrupt if "sleep" in end else lambda _: None)
+    pid, path = json.loads(log.read_text())
+    assert not os.path.exists(path)
+    assert "jengine-aot-" in path
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
