@@ -1,4 +1,4 @@
-"""What is concluded of a program that was not compiled, from four that were.
+"""What is concluded of a program that was not compiled, from up to five that were.
 
 See `sizes` for which these are. Arguments and results follow exactly from the sizes.
 Temporary memory is interpolated between the compiled sizes around. Of launches and
@@ -21,7 +21,9 @@ class Basis(NamedTuple):
       below: the plainest program in the next smaller compiled size, or in its own.
       above: the plainest program in the next larger compiled size, or in its own.
       share: where the program's size lies between them, from 0 to 1.
-      like: the same variant in the largest size.
+      like: the same variant in the largest size, or what of it is compiled.
+      reporting: what reports log-probabilities, and is plain otherwise, in the largest
+        size, if `like` lacks that; else `largest`.
       largest: the plainest program in the largest size.
       rows_share: the program's rows, of those in the largest size.
       argument_bytes_less: what its arguments take less than those of `like`.
@@ -32,6 +34,7 @@ class Basis(NamedTuple):
     above: int
     share: float
     like: int
+    reporting: int
     largest: int
     rows_share: float
     argument_bytes_less: int
@@ -40,7 +43,8 @@ class Basis(NamedTuple):
     @property
     def numbers(self) -> tuple[int, ...]:
         """The programs, each once."""
-        return tuple(dict.fromkeys((self.above, self.below, self.like, self.largest)))
+        largest = (self.like, self.reporting, self.largest)
+        return tuple(dict.fromkeys((self.above, self.below, *largest)))
 
 
 def conclude(basis: Basis, facts: Mapping[int, ProgramFacts]) -> ProgramFacts:
@@ -52,18 +56,19 @@ def conclude(basis: Basis, facts: Mapping[int, ProgramFacts]) -> ProgramFacts:
     """
     below, above = facts[basis.below], facts[basis.above]
     like, largest = facts[basis.like], facts[basis.largest]
-    more = (like.temp_bytes - largest.temp_bytes) * basis.rows_share
+    added = (like, facts[basis.reporting])
+    more = sum(one.temp_bytes - largest.temp_bytes for one in added)
     between = below.temp_bytes + basis.share * (above.temp_bytes - below.temp_bytes)
-    copies = like.kv_copies - largest.kv_copies
-    launches = _outside_layers(like) - _outside_layers(largest)
+    copies = sum(max(0, one.kv_copies - largest.kv_copies) for one in added)
+    launches = sum(_outside_layers(one) - _outside_layers(largest) for one in added)
     busier = max(below, above, key=lambda program: program.launches)
     return dataclasses.replace(
         like,
         compile_s=0.0,
         argument_bytes=like.argument_bytes - basis.argument_bytes_less,
         output_bytes=like.output_bytes - basis.output_bytes_less,
-        temp_bytes=max(0, round(between + more)),
-        kv_copies=max(below.kv_copies, above.kv_copies) + max(0, copies),
+        temp_bytes=max(0, round(between + more * basis.rows_share)),
+        kv_copies=max(below.kv_copies, above.kv_copies) + copies,
         launches=busier.launches + launches,
         launches_per_layer=busier.launches_per_layer,
         kernels=above.kernels,

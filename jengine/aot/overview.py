@@ -5,7 +5,7 @@ from typing import Any
 
 from jengine.aot.cost import step_work
 from jengine.aot.request import Job
-from jengine.aot.sizes import basis_of, checked, chosen, rows_of
+from jengine.aot.sizes import basis_of, checked, chosen, plainest, rows_of
 from jengine.aot.survey import (
     Survey,
     context_of,
@@ -95,9 +95,15 @@ def jobs(survey: Survey) -> list[Job]:
     full = not is_shallow
     order = sorted(
         (Job(number, full) for number in numbers),
-        key=lambda job: (_features(survey.keys[job.number]), job.number),
+        key=lambda job: _order(survey, job.number),
     )
     return order + [Job(number, True) for number in _proofs(survey) if is_shallow]
+
+
+def _order(survey: Survey, number: int) -> tuple[bool, int, int]:
+    """Put what is plain first, and not beside a variant that has its kernels."""
+    key = survey.keys[number]
+    return key != plainest(survey, key), _features(key), number
 
 
 def _proofs(survey: Survey) -> list[int]:

@@ -2,9 +2,10 @@
 
 An engine has the same program in many sizes, and each size in many variants: ways to
 sample, widths of the block table. The plainest variant is compiled in the sizes around
-each change of the kernels' tiles, and every variant in the largest size. The figures of
-a variant in another size are those of the plainest one there, and what the variant adds
-in the largest size; `conclude` does the sum.
+each change of the kernels' tiles, and the others in the largest size, except that ways
+to sample which also report log-probabilities are compiled without that. The figures of
+a variant in another size are those of the plainest one there, and what the variant and
+the report add in the largest size; `conclude` does the sum.
 """
 
 import itertools
@@ -68,14 +69,20 @@ def basis_of(survey: Survey, key: StepKey) -> Basis | None:
     below = max(s for s in known if s <= size)
     above = min(s for s in known if s >= size)
     plain = plainest(survey, key)
-    like = resized(key, sizes[-1])
+    like = reporting = resized(key, sizes[-1])
+    largest = resized(plain, sizes[-1])
+    if _is_chosen(survey, like):
+        reporting = largest
+    else:
+        like, reporting = silent(like), reports(like)
     more, less = host_bytes(survey, like), host_bytes(survey, key)
     return Basis(
         below=survey.keys.index(resized(plain, below)),
         above=survey.keys.index(resized(plain, above)),
         share=(size - below) / max(1, above - below),
         like=survey.keys.index(like),
-        largest=survey.keys.index(resized(plain, sizes[-1])),
+        reporting=survey.keys.index(reporting),
+        largest=survey.keys.index(largest),
         rows_share=rows_of(key) / rows_of(like),
         argument_bytes_less=more.arguments - less.arguments,
         output_bytes_less=more.results - less.results,
@@ -136,7 +143,7 @@ def plainest(survey: Survey, key: StepKey) -> StepKey:
     if isinstance(key, SampleKey):
         return SampleKey(key.rows, SampleMode())
     bucket = key.bucket._replace(table_width=survey.buckets.table_widths[0])
-    if isinstance(key, DecodeKey):
+    if bucket.single_token_rows:
         return DecodeKey(bucket, SampleMode())
     return ForwardKey(bucket)
 
@@ -160,16 +167,38 @@ def host_bytes(survey: Survey, key: StepKey) -> HostBytes:
 
 def _is_chosen(survey: Survey, key: StepKey) -> bool:
     size = size_of(key)
-    if size == sizes_of(survey, key)[-1]:
+    if key == plainest(survey, key) and size in compiled_sizes(survey, key):
         return True
-    return key == plainest(survey, key) and size in compiled_sizes(survey, key)
+    return size == sizes_of(survey, key)[-1] and not _is_sum(key)
+
+
+def _is_sum(key: StepKey) -> bool:
+    """Tell a way to sample and report that are each compiled without the other."""
+    if not isinstance(key, SampleKey) or key.mode.num_logprobs is None:
+        return False
+    return not key.mode.adjusted and key != reports(key)
+
+
+def silent(key: SampleKey) -> SampleKey:
+    """Return what samples alike and reports nothing."""
+    default = SampleMode()
+    mode = key.mode._replace(num_logprobs=default.num_logprobs, values=default.values)
+    return key._replace(mode=mode)
+
+
+def reports(key: SampleKey) -> SampleKey:
+    """Return what reports alike and samples in the plainest way."""
+    mode = key.mode
+    plain = SampleMode(num_logprobs=mode.num_logprobs, values=mode.values)
+    return key._replace(mode=plain)
 
 
 def _is_odd(survey: Survey, key: StepKey) -> bool:
-    """Tell what differs much from the plainest, yet is quickly compiled."""
+    """Tell what differs much from the plainest of its kind."""
     match key:
         case SampleKey(_, mode):
-            return mode == SampleMode(random=True, filtered=True)
+            shows = mode.num_logprobs is not None
+            return shows and mode.filtered and not mode.masked
         case DecodeKey(bucket, mode):
             is_odd = mode.random
         case ForwardKey(bucket):

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
+from jengine.errors import UnsupportedError
 from jengine.runner.device import GpuTarget
 from kernels_pallas.paged_attention import (
     AttentionMetadata,
@@ -51,6 +52,17 @@ class PallasAttend:
     heads: HeadShape
     target: GpuTarget
     interpret: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse heads or a GPU that the kernels have no tiles for.
+
+        Raises:
+          UnsupportedError: see above.
+        """
+        try:
+            self.tiling(num_tokens=1, num_rows=1)
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
 
     def prepare(self, inputs: StepInputs) -> AttentionMetadata:
         """Cut the step into the kernels' work items."""

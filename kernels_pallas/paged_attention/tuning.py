@@ -66,7 +66,8 @@ def tiling_for(  # noqa: PLR0913 - what a bucket and a device are
                 return dataclasses.replace(entry.tile, rows=rows)
         raise ValueError(
             f"no {launch} tile for {architecture}, {head_dim} features, {group} query "
-            f"heads a KV head, {name} and {num_tokens} tokens; pass a table or a Tiling"
+            f"heads a KV head, {name} and {num_tokens} tokens; use "
+            "attention_backend='xla', or pass a table or a Tiling"
         )
 
     splits = splits_for(num_rows=num_rows, num_kv_heads=num_kv_heads, num_sms=num_sms)

@@ -46,13 +46,17 @@ RANDOM = dataclasses.replace(
     launches=32 * 13 + 9 + 8,
     launches_per_layer=13,
 )
-FACTS = {3: SMALL, 5: MIDDLE, 8: LARGE, 9: RANDOM}
+REPORTING = dataclasses.replace(
+    LARGE, temp_bytes=LARGE.temp_bytes + 64 * 7, launches=LARGE.launches + 20
+)
+FACTS = {3: SMALL, 5: MIDDLE, 8: LARGE, 9: RANDOM, 10: REPORTING}
 # Of 4 rows, at random.
 BASIS = Basis(
     below=3,
     above=5,
     share=1 / 3,
     like=9,
+    reporting=8,
     largest=8,
     rows_share=4 / 64,
     argument_bytes_less=60 * 5,
@@ -80,6 +84,15 @@ def test_launches_are_those_of_the_neighbour_with_more_and_what_the_variant_adds
     between = conclude(BASIS._replace(below=5, above=8), FACTS)
     assert between.launches == 32 * 13 + 10 + 8
     assert between.launches_per_layer == 13
+
+
+def test_a_report_adds_to_what_the_variant_adds():
+    silent = conclude(BASIS, FACTS)
+    assert conclude(BASIS._replace(reporting=10), FACTS) == dataclasses.replace(
+        silent,
+        temp_bytes=silent.temp_bytes + 4 * 7,
+        launches=silent.launches + 20,
+    )
 
 
 def test_kernels_are_those_of_the_next_larger_size():

@@ -50,6 +50,7 @@ BASIS = {
     "above": 1,
     "share": 0.5,
     "like": 1,
+    "reporting": 1,
     "largest": 1,
     "rows_share": 0.5,
     "argument_bytes_less": 7,

@@ -20,6 +20,16 @@ from jengine.aot.survey import plan_survey, shallow
 from jengine.runner.program_keys import program_name
 from jengine.runner.programs import _call
 
+WAYS = [
+    f"sample_r256_{way}"
+    for way in (
+        "greedy_masked",
+        "random",
+        "random_masked",
+        "random_filtered",
+        "random_filtered_masked",
+    )
+]
 NO_LAYERS = {"num_hidden_layers": 1, "vocab_size": 1000, "hidden_size": 64}
 NO_LAYERS |= {"num_attention_heads": 2, "num_key_value_heads": 1}
 NO_LAYERS |= {"intermediate_size": 64, "head_dim": 32}
@@ -46,14 +56,16 @@ def test_few_programs_stand_for_all(survey):
     assert all(basis_of(every, key) is None for key in every.keys)
 
 
-def test_every_variant_is_compiled_at_its_largest_size(survey):
-    found = names(survey, chosen(survey))
-    largest = [
-        n for n in map(program_name, survey.keys) if "_r256_" in n or "t8192" in n
-    ]
-    assert set(largest) <= set(found)
-    # Whether everything fits is decided by the largest of them, so by compiled ones.
-    assert "sample_r256_random_filtered_masked_adjusted_listed_logprobs20" in found
+def test_variants_are_compiled_in_the_largest_size(survey):
+    compiled = names(survey, chosen(survey))
+    every = map(program_name, survey.keys)
+    largest = [name for name in every if "_r256_" in name or "_t8192_" in name]
+    left = [name for name in largest if name not in compiled]
+    # Of ways to sample and to report, each is compiled without the other.
+    assert all(name.startswith("sample_r256_") for name in left)
+    assert left == [f"{silent}_logprobs20" for silent in compiled if silent in WAYS]
+    # Whether all fits is decided by a program that is compiled.
+    assert "sample_r256_random_filtered_masked_adjusted_listed_logprobs20" in compiled
 
 
 @pytest.mark.parametrize("name", ["decode_r8_w128_greedy", "forward_t16_w128"])
@@ -89,6 +101,20 @@ def test_a_program_follows_from_its_neighbours_and_its_variant(survey):
     assert basis.rows_share == 64 / 256
 
 
+def test_a_way_to_sample_and_a_report_are_put_together(survey):
+    name = "sample_r256_random_filtered_logprobs20"
+    basis = basis_of(survey, key_of(survey, name))
+    assert basis is not None
+    assert names(survey, basis.numbers) == [
+        "sample_r256_greedy",
+        "sample_r256_random_filtered",
+        "sample_r256_greedy_logprobs20",
+    ]
+    assert (basis.share, basis.rows_share) == (0, 1)
+    assert basis.argument_bytes_less == 0
+    assert basis.output_bytes_less == -256 * 4 * (2 + 2 * 20)
+
+
 def test_rows_of_a_mixed_step_are_the_same_in_all_sizes(survey):
     basis = basis_of(survey, key_of(survey, "forward_t512_w8192"))
     assert basis is not None
@@ -106,11 +132,12 @@ def test_one_program_of_each_kind_is_a_check(survey):
     assert set(checked(survey)).isdisjoint(chosen(survey))
 
 
-def test_one_size_leaves_nothing_to_conclude(make_request):
+def test_one_size_leaves_only_sums_to_conclude(make_request):
     options = {"max_num_seqs": 1, "max_num_batched_tokens": 16, "max_model_len": 512}
     survey = plan_survey(make_request(options=options))
-    assert chosen(survey) == list(range(len(survey.keys)))
-    assert checked(survey) == []
+    left = set(range(len(survey.keys))) - set(chosen(survey))
+    ways = [way.replace("_r256_", "_r1_") for way in WAYS]
+    assert set(names(survey, left)) == {f"{way}_logprobs20" for way in ways}
 
 
 def test_bytes_are_those_of_the_programs_arguments_and_results(make_request):

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jengine.errors import UnsupportedError
 from jengine.runner.device import GpuTarget
 from jengine.runner.pallas_attention import INTERPRETED, HeadShape, PallasAttend
 from models.inputs import StepInputs
@@ -49,3 +50,11 @@ def test_backends_are_values():
     assert PallasAttend(HEADS, INTERPRETED) == PallasAttend(HEADS, INTERPRETED)
     other = PallasAttend(HEADS, GpuTarget("sm_80", 108))
     assert other != PallasAttend(HEADS, INTERPRETED)
+
+
+def test_heads_without_tiles_are_refused_when_the_backend_is_made():
+    wide = HEADS._replace(head_dim=512)
+    with pytest.raises(UnsupportedError, match="512 features.*attention_backend='xla'"):
+        PallasAttend(wide, INTERPRETED)
+    with pytest.raises(UnsupportedError, match="sm_75 is too old"):
+        PallasAttend(HEADS, GpuTarget("sm_75", 40))
