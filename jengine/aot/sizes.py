@@ -69,12 +69,12 @@ def basis_of(survey: Survey, key: StepKey) -> Basis | None:
     below = max(s for s in known if s <= size)
     above = min(s for s in known if s >= size)
     plain = plainest(survey, key)
-    like = reporting = resized(key, sizes[-1])
+    like = resized(key, sizes[-1])
     largest = resized(plain, sizes[-1])
-    if _is_chosen(survey, like):
-        reporting = largest
-    else:
+    if isinstance(like, SampleKey) and not _is_chosen(survey, like):
         like, reporting = silent(like), reports(like)
+    else:
+        reporting = largest
     more, less = host_bytes(survey, like), host_bytes(survey, key)
     return Basis(
         below=survey.keys.index(resized(plain, below)),
