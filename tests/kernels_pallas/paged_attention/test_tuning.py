@@ -105,6 +105,15 @@ def test_sizes_that_no_entry_covers():
         tiling_for(architecture="sm_90", **LLAMA | {"head_dim": 512})
 
 
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.float8_e5m2])
+def test_wide_heads_come_in_groups_of_64_at_most(architecture, dtype):
+    wide = LLAMA | {"head_dim": 256, "dtype": dtype}
+    tiling_for(architecture=architecture, **wide | {"group": 64})
+    with pytest.raises(ValueError, match="256 features, 65 query heads"):
+        tiling_for(architecture=architecture, **wide | {"group": 65})
+
+
 @pytest.mark.parametrize("name", ["90", "sm_", "gfx942", "sm_x"])
 def test_names_that_are_no_architecture(name):
     with pytest.raises(ValueError, match="architecture is"):
