@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Logprob,
         RequestOutput,
     )
+    from jengine.prompts import TextPrompt, TokensPrompt
     from jengine.repetition_detection import RepetitionDetectionParams
     from jengine.sampling_params import RequestOutputKind, SamplingParams
     from jengine.structured_outputs import (
@@ -49,6 +50,8 @@ __all__ = [
     "RequestOutputKind",
     "SamplingParams",
     "StructuredOutputsParams",
+    "TextPrompt",
+    "TokensPrompt",
     "__version__",
 ]
 
@@ -66,6 +69,8 @@ _HOMES = {
     "RequestOutputKind": "jengine.sampling_params",
     "SamplingParams": "jengine.sampling_params",
     "StructuredOutputsParams": "jengine.structured_outputs",
+    "TextPrompt": "jengine.prompts",
+    "TokensPrompt": "jengine.prompts",
 }
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from jengine.errors import InvalidValueError, PromptError, UnsupportedError
 from jengine.field_rules import as_integer
@@ -25,6 +25,25 @@ _UNBUILT_KEYS = frozenset(
         "prompt_embeds",
     }
 )
+
+
+class TextPrompt(TypedDict):
+    """A prompt as text, vLLM's name for such a dict.
+
+    >>> TextPrompt(prompt="Once upon a time")
+    {'prompt': 'Once upon a time'}
+    """
+
+    prompt: str
+    cache_salt: NotRequired[str]
+
+
+class TokensPrompt(TypedDict):
+    """A prompt as token ids, vLLM's name for such a dict; text beside is only shown."""
+
+    prompt_token_ids: Sequence[int]
+    prompt: NotRequired[str]
+    cache_salt: NotRequired[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

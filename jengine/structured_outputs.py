@@ -74,7 +74,25 @@ class StructuredOutputsParams:
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
 
-GuidedDecodingParams = StructuredOutputsParams  # vLLM's older name
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@no_type_check
+class GuidedDecodingParams(StructuredOutputsParams):
+    """vLLM's older name of the same, with the choice of a library that it had.
+
+    Attributes:
+      backend: "guidance" (llguidance) is the only one; None and "auto" take it too.
+      disable_fallback: changes nothing, for there is none.
+    """
+
+    backend: str | None = None
+    disable_fallback: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the library, too."""
+        StructuredOutputsParams.__post_init__(self)
+        if self.backend not in (None, "auto", "guidance"):
+            allowed = "'auto' or 'guidance'"
+            raise SamplingParamsError("guided_decoding.backend", self.backend, allowed)
 
 
 def _refusal(field: str, found: object, allowed: str) -> SamplingParamsError:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import strategies as st
 
 from jengine.errors import PromptError, UnsupportedError
-from jengine.prompts import ParsedPrompt, check_token_ids, parse_prompt, parse_prompts
+from jengine.prompts import (
+    ParsedPrompt,
+    TextPrompt,
+    TokensPrompt,
+    check_token_ids,
+    parse_prompt,
+    parse_prompts,
+)
 
 TEXT = ParsedPrompt("a", None)
 IDS = ParsedPrompt(None, (1, 2))
@@ -86,6 +93,11 @@ def test_images_are_not_built():
 @hypothesis.given(st.lists(st.lists(st.integers(0, 10**6)), max_size=4))
 def test_ids_come_back_as_given_and_in_order(prompts):
     assert [list(p.token_ids or ()) for p in parse_prompts(prompts)] == prompts
+
+
+def test_vllms_names_of_prompts():
+    prompts = [TextPrompt(prompt="a"), TokensPrompt(prompt_token_ids=[1], prompt="a")]
+    assert parse_prompts(prompts) == [ParsedPrompt("a", None), ParsedPrompt("a", (1,))]
 
 
 def test_bad_01_empty_prompt():

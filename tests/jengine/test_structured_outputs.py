@@ -39,8 +39,22 @@ def test_normal_forms():
     assert StructuredOutputsParams(json=True).json == "true"
 
 
-def test_vllms_older_name():
-    assert GuidedDecodingParams is StructuredOutputsParams
+@pytest.mark.parametrize("backend", [None, "auto", "guidance"])
+def test_vllms_older_name(backend):
+    older = GuidedDecodingParams(choice=["a", "b"], backend=backend)
+    assert isinstance(older, StructuredOutputsParams)
+    assert (older.kind, older.choice) == ("choice", ("a", "b"))
+
+
+@pytest.mark.parametrize("backend", ["outlines", "xgrammar:no-fallback", 1])
+def test_libraries_that_are_not_there(backend):
+    with pytest.raises(SamplingParamsError, match=r"backend is .*'auto' or 'guidance'"):
+        GuidedDecodingParams(regex="a+", backend=backend)
+
+
+def test_older_name_checks_its_constraint():
+    with pytest.raises(SamplingParamsError, match="exactly one of"):
+        GuidedDecodingParams(regex="a+", json_object=True)
 
 
 @pytest.mark.parametrize(
