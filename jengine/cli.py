@@ -1,4 +1,4 @@
-"""The command `jengine`: `generate`, `chat`, `bench`, `compile` (for a card).
+"""The command `jengine`: `generate`, `chat`, `bench`, `compile`, `doctor`.
 
 Answers and tables go to stdout, everything else to stderr. It exits with 2 and one
 line for input that is refused, with 130 after Ctrl-C. It uses the public interface of
@@ -19,6 +19,7 @@ import jengine
 from jengine.cli_bench import add_bench_command, run_bench
 from jengine.cli_chat import ChatSession, read_lines
 from jengine.cli_compile import add_compile_command, run_compile
+from jengine.cli_doctor import add_doctor_command, run_doctor
 from jengine.cli_generate import (
     BadInputError,
     add_prompt_flags,
@@ -104,6 +105,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_engine_flags(chat)
     add_compile_command(commands)
     add_bench_command(commands)
+    add_doctor_command(commands)
     return parser
 
 
@@ -122,6 +124,8 @@ def _run(flags: argparse.Namespace) -> int:
         return run_compile(flags, os.environ)
     if flags.command == "bench":
         return run_bench(flags, os.environ)
+    if flags.command == "doctor":
+        return run_doctor(flags, os.environ)
     return _chat(flags) if flags.command == "chat" else _generate(flags)
 
 

@@ -63,6 +63,10 @@ class CheckpointError(JengineError):
     """A checkpoint cannot be used; the message names the file and the tensor."""
 
 
+class DeviceError(JengineError):
+    """No device can be used; the message says which was asked for, and what to do."""
+
+
 class ChatTemplateError(JengineError):
     """A conversation cannot be rendered with the chat template."""
 

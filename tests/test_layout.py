@@ -27,6 +27,7 @@ NO_TEST_OF_THEIR_OWN = {
     "models/layers/attention_backend.py": "declares a protocol, and nothing runs",
     "kernels_pallas/paged_attention/xla_rows.py": "half of xla; its tests cover both",
     "kernels_pallas/paged_attention/xla_tiles.py": "the other half of xla",
+    "jengine/bench/serve/target.py": "declares a protocol, and nothing runs",
     "jengine/runner_protocol.py": "declares a protocol; tests of runners check it",
     "jengine/logprobs.py": "two names; tests of sampling_params and config use them",
     "jengine/runner/handle.py": "declares containers; tests of the runner fill them",

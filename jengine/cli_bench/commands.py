@@ -4,10 +4,24 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from jengine.cli_bench import compare_flags
+from jengine.cli_bench import (
+    compare_flags,
+    latency_flags,
+    roofline_flags,
+    serve_flags,
+    sweep_flags,
+    throughput_flags,
+)
 
 # Each has HELP, add_flags(parser) and run(flags, environment) -> exit status.
-_COMMANDS: Mapping[str, Any] = {"compare": compare_flags}
+_COMMANDS: Mapping[str, Any] = {
+    "latency": latency_flags,
+    "throughput": throughput_flags,
+    "serve": serve_flags,
+    "roofline": roofline_flags,
+    "sweep": sweep_flags,
+    "compare": compare_flags,
+}
 
 
 def add_bench_command(commands: Any) -> None:

@@ -15,7 +15,16 @@ from jengine.bench.compare.comparison import Patience
 from jengine.bench.compare.launch import BACKENDS, CompareRequest, run_comparison
 from jengine.bench.compare.report import format_report, to_list
 from jengine.bench.machine import describe_machine
-from jengine.cli_bench.flag_types import add_setting, count, counts, lengths, names, say
+from jengine.cli_bench.flag_types import (
+    add_setting,
+    count,
+    counts,
+    lengths,
+    names,
+    not_negative,
+    output_file,
+    say,
+)
 
 HELP = "engines side by side: jengine, transformers, vLLM, llama.cpp"
 EXIT_SOME_FAILED = 1
@@ -45,7 +54,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     _add_workload_flags(parser)
     _add_patience_flags(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the results there")
+    parser.add_argument(
+        "--json", type=output_file, metavar="FILE", help="write the results there"
+    )
     parser.add_argument(
         "--logs", metavar="FOLDER", help="keep what the backends write there"
     )
@@ -134,7 +145,7 @@ def _add_patience_flags(parser: argparse.ArgumentParser) -> None:
         f" ({usual.max_foreign_cpus})",
     )
     group.add_argument(
-        "--max-repeats", type=int, default=usual.max_repeats, metavar="N"
+        "--max-repeats", type=not_negative, default=usual.max_repeats, metavar="N"
     )
     group.add_argument(
         "--quiet-wait",

@@ -1,7 +1,11 @@
 """What the values of flags are read as."""
 
 import argparse
+import json
+import os
+import pathlib
 import sys
+from typing import Any
 
 
 def count(text: str) -> int:
@@ -12,9 +16,41 @@ def count(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> int:
+    """Read a number that is at least 0."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is less than 0")
+    return number
+
+
 def counts(text: str) -> tuple[int, ...]:
     """Read such numbers, with commas in between."""
     return tuple(count(one) for one in text.split(","))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Read numbers, with commas in between."""
+    return tuple(float(one) for one in text.split(","))
+
+
+def percents(text: str) -> tuple[float, ...]:
+    """Read numbers from 0 to 100, with commas in between."""
+    found = numbers(text)
+    for one in found:
+        if not 0 <= one <= 100:
+            raise argparse.ArgumentTypeError(f"{one:g} is not from 0 to 100")
+    return found
+
+
+def output_file(text: str) -> str:
+    """Read the name of a file to write, before anything is measured in vain."""
+    path = pathlib.Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{path} cannot be written")
+    return text
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -36,6 +72,12 @@ def setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def choices(text: str) -> tuple[str, list[Any]]:
+    """Read NAME=VALUE,VALUE,...; what is no JSON is a string."""
+    name, values = setting(text)
+    return name.replace("-", "_"), [_value(one) for one in values.split(",")]
+
+
 def add_setting(
     parser: argparse.ArgumentParser, flag: str, metavar: str, help_: str
 ) -> None:
@@ -54,3 +96,10 @@ def say(line: str) -> None:
     """Write a line of progress to stderr."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -7,7 +7,7 @@ import jax
 
 from jengine.checkpoint import Checkpoint
 from jengine.config import ResolvedConfig
-from jengine.errors import CheckpointError, ConfigError, UnsupportedError
+from jengine.errors import CheckpointError, ConfigError, DeviceError, UnsupportedError
 from jengine.runner.cache import block_bytes, pool_bytes
 from jengine.runner.compilation_cache import enable_compilation_cache
 from jengine.runner.device import Device
@@ -19,8 +19,22 @@ logger = logging.getLogger(__name__)
 
 
 def default_device() -> Device:
-    """Return the device that the model will lie on."""
-    return jax.local_devices()[0]
+    """Return the device that the model will lie on.
+
+    Raises:
+      DeviceError: jax cannot start; it says so in several ways, by its version.
+    """
+    try:
+        return jax.local_devices()[0]
+    except (RuntimeError, AssertionError) as error:
+        asked = jax.config.jax_platforms
+        where = f"on JAX_PLATFORMS={asked}" if asked else "on this machine"
+        why = " ".join(str(error).split()) or type(error).__name__
+        way_out = "unset it to compute on what there is; " if asked else ""
+        raise DeviceError(
+            f"jax cannot start {where}: {why}; {way_out}`jengine doctor` says what is"
+            " missing"
+        ) from error
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:

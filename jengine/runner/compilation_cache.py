@@ -28,15 +28,13 @@ def enable_compilation_cache(
     """
     if folder is False or _is_set():
         return
-    base = Path(folder) if folder else _user_folder()
-    if base is None:
+    path = cache_folder(folder, device)
+    if path is None:
         logger.warning(
             "no compilation cache: platformdirs is not installed; install it, or name "
             "a folder as compilation_cache_dir"
         )
         return
-    kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
-    path = base / f"jax-{jax.__version__}-{kind}"
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -47,6 +45,20 @@ def enable_compilation_cache(
     # Small programs are many: leaving them out would compile them at each start.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder(folder: str | None, device: Device) -> Path | None:
+    """Return where compiled programs lie; None without platformdirs.
+
+    Args:
+      folder: as for `enable_compilation_cache`.
+      device: as for `enable_compilation_cache`.
+    """
+    base = Path(folder) if folder else _user_folder()
+    if base is None:
+        return None
+    kind = "".join(c if c.isalnum() else "-" for c in device.device_kind)
+    return base / f"jax-{jax.__version__}-{kind}"
 
 
 def _user_folder() -> Path | None:

@@ -52,6 +52,21 @@ def mixed_params(seed):
     ]
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_common_start_is_computed_by_those_who_begin_together(make_engine, ahead):
+    engine = make_engine(ahead=ahead, num_blocks=400, seqs=16)
+    common, own = [1, 2, 3, 4, 5, 6, 7, 8] * 4, 2
+    for number in range(64):
+        ids = [*common, number % 26, number // 26]
+        engine.add_request(str(number), {"prompt_token_ids": ids}, greedy(1))
+    step_all(engine)
+    asked = 64 * (len(common) + own)
+    # The budget of 16 tokens lets one compute it, and the others find it.
+    assert engine.stats.num_scheduled_tokens == len(common) + 64 * own
+    assert engine.stats.prefix_cache_hits == 63 * len(common)
+    assert engine.stats.num_scheduled_tokens < asked / 5
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("num_blocks", [10, 60])
 @pytest.mark.parametrize("ahead", [False, True])
@@ -373,3 +388,11 @@ def test_parts_can_be_reached(make_engine):
     assert engine.runner.vocab_size == 26
     assert engine.inputs.max_total_tokens == 64
     assert engine.tokenizer.decode([0, 1]) == "ab"
+
+
+def test_the_cache_can_be_looked_at_and_the_runner_be_replaced(make_engine):
+    engine = make_engine()
+    assert engine.cache.pool.num_usable == engine.stats.num_blocks
+    other = make_engine().runner
+    engine.runner = other
+    assert engine.runner is other

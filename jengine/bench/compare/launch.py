@@ -157,6 +157,7 @@ def _variables_of(engine: str, threads: int) -> dict[str, str]:
         # It would take half of the memory for keys and values.
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3600",  # ours ends it before
     }
 
 

@@ -8,8 +8,16 @@ def test_help_lists_all_commands(capsys):
         cli.main(["bench", "--help"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
-    for name in ("compare",):
+    for name in ("latency", "throughput", "serve", "roofline", "sweep", "compare"):
         assert name in out
+
+
+@pytest.mark.parametrize("name", ["latency", "serve", "sweep"])
+def test_each_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["bench", name, "--help"])
+    assert ended.value.code == 0
+    assert "--max-num-seqs" in capsys.readouterr().out  # the engine's options too
 
 
 def test_a_command_is_needed(capsys):

@@ -4,10 +4,15 @@ import pytest
 
 from jengine.cli_bench.flag_types import (
     add_setting,
+    choices,
     count,
     counts,
     lengths,
     names,
+    not_negative,
+    numbers,
+    output_file,
+    percents,
     say,
     setting,
 )
@@ -22,6 +27,12 @@ from jengine.cli_bench.flag_types import (
         (lengths, "32-128", (32, 128)),
         (lengths, "7", (7, 7)),
         (setting, "vllm=/opt/a=b", ("vllm", "/opt/a=b")),
+        (numbers, "50,99.9", (50.0, 99.9)),
+        (percents, "0,99.9,100", (0.0, 99.9, 100.0)),
+        (not_negative, "0", 0),
+        (output_file, "new.json", "new.json"),
+        (choices, "max-num-seqs=8,32", ("max_num_seqs", [8, 32])),
+        (choices, "a=true,x,1.5", ("a", [True, "x", 1.5])),
     ],
 )
 def test_values_are_read(read, text, value):
@@ -30,7 +41,19 @@ def test_values_are_read(read, text, value):
 
 @pytest.mark.parametrize(
     ("read", "text"),
-    [(count, "0"), (count, "x"), (counts, "1,-2"), (lengths, "0-4"), (setting, "a")],
+    [
+        (count, "0"),
+        (count, "x"),
+        (counts, "1,-2"),
+        (lengths, "0-4"),
+        (setting, "a"),
+        (not_negative, "-1"),
+        (percents, "50,101"),
+        (percents, "-1"),
+        (percents, "nan"),
+        (output_file, "no/such/folder/new.json"),
+        (output_file, "."),
+    ],
 )
 def test_other_values_are_refused(read, text):
     with pytest.raises((argparse.ArgumentTypeError, ValueError)):

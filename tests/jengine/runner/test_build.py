@@ -9,7 +9,7 @@ import pytest
 
 from jengine.checkpoint import open_checkpoint
 from jengine.config import EngineConfig, ModelLimits, resolve
-from jengine.errors import CheckpointError, ConfigError, UnsupportedError
+from jengine.errors import CheckpointError, ConfigError, DeviceError, UnsupportedError
 from jengine.runner.build import (
     build_runner,
     decide_num_blocks,
@@ -19,6 +19,27 @@ from jengine.runner.build import (
 from jengine.runner.runner import RunnerLimits
 
 BLOCK = 1000  # bytes
+
+
+@pytest.mark.parametrize(
+    ("error", "platforms", "words"),
+    [
+        (AssertionError(), "cuda", "on JAX_PLATFORMS=cuda: AssertionError; unset it"),
+        (
+            RuntimeError("no\n cuDNN"),
+            None,
+            "on this machine: no cuDNN; `jengine doctor`",
+        ),
+    ],
+)
+def test_jax_that_does_not_start(monkeypatch, error, platforms, words):
+    def refuse():
+        raise error
+
+    monkeypatch.setattr(jax, "local_devices", refuse)
+    monkeypatch.setattr(type(jax.config), "jax_platforms", platforms)
+    with pytest.raises(DeviceError, match=words):
+        default_device()
 
 
 def resolved(**options):

@@ -1,0 +1,1 @@
+"""`jengine bench roofline`: step time against batch size, and what limits it."""

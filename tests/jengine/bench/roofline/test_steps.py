@@ -1,0 +1,56 @@
+import types
+
+import pytest
+
+from jengine.bench.roofline.steps import time_decode_steps
+from jengine.errors import InvalidValueError
+
+
+class FakeLLM:
+    """An engine without a model behind the face of an `LLM`."""
+
+    def __init__(self, engine):
+        self.config = types.SimpleNamespace(
+            max_num_seqs=5, max_model_len=60, max_num_batched_tokens=16, vocab_size=26
+        )
+        self.llm_engine = engine
+
+    def reset_prefix_cache(self):
+        return self.llm_engine.reset_prefix_cache()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_steps_in_which_all_decode(make_engine, ahead):
+    engine = make_engine(ahead=ahead, num_blocks=100)
+    llm, rows, now = FakeLLM(engine), [], [0.0]
+    dispatch = engine._runner.dispatch
+
+    def timed_dispatch(plan, **options):
+        rows.append((len(plan.rows), plan.num_tokens))
+        return dispatch(plan, **options)
+
+    def clock():
+        now[0] += 0.5 if len(rows) % 2 else 0.25  # a step takes one of two times
+        return now[0]
+
+    engine._runner.dispatch = timed_dispatch
+    seconds = time_decode_steps(llm, 4, context=9, steps=6, clock=clock)
+    assert rows[-6:] == [(4, 4)] * 6
+    assert seconds in (0.25, 0.375, 0.5)
+    assert not engine.has_unfinished_requests()
+    assert engine.stats.num_blocks_in_use == 0
+
+
+def test_no_room(make_engine):
+    llm = FakeLLM(make_engine(num_blocks=100))
+    with pytest.raises(InvalidValueError, match="at most 5 requests"):
+        time_decode_steps(llm, 6, context=9)
+    with pytest.raises(InvalidValueError, match="of 60 tokens"):
+        time_decode_steps(llm, 4, context=50)
+
+
+def test_a_pool_that_is_too_small(make_engine):
+    llm = FakeLLM(make_engine(num_blocks=12))
+    with pytest.raises(InvalidValueError, match="fits into the KV cache"):
+        time_decode_steps(llm, 5, context=9, steps=2)
+    assert not llm.llm_engine.has_unfinished_requests()

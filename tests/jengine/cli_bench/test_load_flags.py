@@ -1,0 +1,38 @@
+import argparse
+
+import pytest
+
+from jengine.bench.bench_request import BenchRequest
+from jengine.cli_bench import load_flags
+from jengine.errors import InvalidValueError
+
+
+def flags_of(text):
+    parser = argparse.ArgumentParser()
+    load_flags.add_load_flags(parser)
+    parser.set_defaults(seed=0)  # of the data sets
+    return parser.parse_args(text.split())
+
+
+def requests(*arrivals):
+    return [
+        BenchRequest(prompt_tokens=1, output_tokens=1, arrival_s=one)
+        for one in arrivals
+    ]
+
+
+def test_a_trace_keeps_its_times_unless_a_rate_is_given():
+    recorded = requests(0.0, 1.5, 4.0)
+    assert load_flags.schedule(flags_of(""), recorded) == [0.0, 1.5, 4.0]
+    even = flags_of("--request-rate 2 --burstiness inf")
+    assert load_flags.schedule(even, recorded) == pytest.approx([0.5, 1.0, 1.5])
+
+
+def test_other_schedules():
+    unrecorded = requests(None, None, None)
+    assert load_flags.schedule(flags_of(""), unrecorded) == [0.0] * 3
+    ramp = "--ramp-up-strategy exponential --burstiness inf --ramp-up-start-rps 1"
+    rising = flags_of(f"{ramp} --ramp-up-end-rps 4")
+    assert load_flags.schedule(rising, unrecorded) == pytest.approx([1.0, 1.5, 1.75])
+    with pytest.raises(InvalidValueError, match="both rates"):
+        load_flags.schedule(flags_of(ramp), unrecorded)
