@@ -9,6 +9,7 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple, no_type_check
 
+from jengine.core.cache_manager import CacheManager
 from jengine.core.events import TokenEvent
 from jengine.core.plan import StepPlan
 from jengine.core.request import FinishReason, Request, RequestStatus
@@ -99,8 +100,17 @@ class LLMEngine:
 
     @property
     def runner(self) -> Runner:
-        """Whoever runs the plans."""
+        """Whoever runs the plans; may be replaced by one that passes them on."""
         return self._runner
+
+    @runner.setter
+    def runner(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @property
+    def cache(self) -> CacheManager:
+        """The KV pool and its block tables, to be looked at."""
+        return self._scheduler.cache
 
     @property
     def inputs(self) -> InputProcessor:
@@ -189,14 +199,10 @@ class LLMEngine:
             ids = [f"{index}_{request_id}" for index in range(params.n)]
             for one in ids:
                 self._check_id(one)
+        salt = prompt.cache_salt
         requests = [
             self._inputs.make_request(
-                one,
-                token_ids,
-                params,
-                index=index,
-                priority=priority,
-                cache_salt=prompt.cache_salt,
+                one, token_ids, params, index=index, priority=priority, cache_salt=salt
             )
             for index, one in enumerate(ids)
         ]
@@ -381,11 +387,9 @@ class LLMEngine:
         self._constraints.restart()
         late = self._outputs.restore()
         self._end_stopped(late)
+        kept = [*self._undelivered, *late.outputs]
         # In one line, for an interrupt must not come in between.
-        self._undelivered, self._is_changing = (
-            [*self._undelivered, *late.outputs],
-            False,
-        )
+        self._undelivered, self._is_changing = kept, False
 
     def _check_id(self, request_id: object) -> None:
         if not isinstance(request_id, str) or not request_id:

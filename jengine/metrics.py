@@ -6,6 +6,8 @@ The classes and their fields are those of vLLM's `get_metrics()`. Standard libra
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from jengine.appearance import as_html, as_text, print_pretty
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
@@ -76,6 +78,12 @@ class Histogram(Metric):
                 return low + (high - low) * (rank - below) / (upto - below)
             below, low = upto, high
         return low
+
+
+class Metrics(list[Metric]):
+    """All metrics of an engine at one moment; a list that shows itself as a table."""
+
+    __str__, _repr_html_, _repr_pretty_ = as_text, as_html, print_pretty
 
 
 @dataclasses.dataclass(slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from jengine.core.stats import SchedulerStats
-from jengine.metrics import Counter, Gauge, Metric
+from jengine.metrics import Counter, Gauge, Metric, Metrics
 from jengine.metrics_recorder import MetricsRecorder, Totals
 
 
@@ -14,7 +14,7 @@ def snapshot(
     labels: Mapping[str, str],
     num_waiting_for_grammar: int = 0,
     num_programs: int = 0,
-) -> list[Metric]:
+) -> Metrics:
     """Return gauges, counters and histograms, in this order.
 
     Args:
@@ -32,7 +32,7 @@ def snapshot(
         "vllm:num_requests_waiting": waiting,
         "vllm:kv_cache_usage_perc": used,
     }
-    found: list[Metric] = [Gauge(n, labels, float(v)) for n, v in gauges.items()]
+    found = Metrics(Gauge(n, labels, float(v)) for n, v in gauges.items())
     found += _counters(totals, stats, labels, num_programs)
     found += [spread.value(n, labels) for n, spread in recorder.spreads.items()]
     return found

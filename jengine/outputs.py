@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from jengine.appearance import as_html, as_text, print_pretty
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Logprob:
@@ -178,6 +180,8 @@ class RequestOutput:
     num_cached_tokens: int | None = None
     kv_transfer_params: None = None
     lora_request: None = None
+
+    __str__, _repr_html_, _repr_pretty_ = as_text, as_html, print_pretty
 
 
 def merge_outputs(

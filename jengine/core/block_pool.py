@@ -62,6 +62,14 @@ class BlockPool:
         """Return the block that holds this content, if any."""
         return self._block_of.get(block_hash)
 
+    def num_references(self, block_id: int) -> int:
+        """Return how many block tables refer to a block."""
+        return self._refs[block_id]
+
+    def is_cached(self, block_id: int) -> bool:
+        """Whether a block is in the prefix index."""
+        return block_id in self._hash_of
+
     def num_referenced(self, block_ids: Iterable[int]) -> int:
         """Count those of the blocks that are not in the free list."""
         return sum(1 for block_id in block_ids if self._refs[block_id])

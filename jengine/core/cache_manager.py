@@ -8,6 +8,7 @@ out.
 import itertools
 from collections.abc import Sequence
 
+from jengine.appearance import as_html, as_text, print_pretty
 from jengine.core.block_hash import extend_block_hashes
 from jengine.core.block_pool import BlockPool
 from jengine.core.request import Request
@@ -31,6 +32,11 @@ class CacheManager:
         self.pool = BlockPool(num_blocks)
         self._tables: dict[str, list[int]] = {}
         self._num_registered: dict[str, int] = {}
+
+    @property
+    def tables(self) -> dict[str, tuple[int, ...]]:
+        """A copy of all block tables, by request."""
+        return {name: tuple(table) for name, table in self._tables.items()}
 
     def table(self, request_id: str) -> Sequence[int]:
         """Block ids of a request in sequence order; empty if it has none."""
@@ -126,6 +132,8 @@ class CacheManager:
         """Assert the pool's invariants against the tables that exist."""
         self.pool.check_invariants(self._tables.values())
         assert self._tables.keys() == self._num_registered.keys()
+
+    __str__, _repr_html_, _repr_pretty_ = as_text, as_html, print_pretty
 
     def _register(self, request: Request, num_computed: int) -> None:
         """Enter the full blocks that this step or earlier ones compute.

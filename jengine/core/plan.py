@@ -7,6 +7,8 @@ path, and a frozen dataclass costs five times as much to make (3.5 us against
 
 from typing import NamedTuple
 
+from jengine.appearance import as_html, as_text, print_pretty
+
 
 class SamplingOptions(NamedTuple):
     """How one request's tokens are drawn; fixed from admission to finish.
@@ -127,6 +129,8 @@ class StepPlan(NamedTuple):
     num_tokens: int
     finished_ids: tuple[str, ...]
     preempted_ids: tuple[str, ...]
+
+    __str__, _repr_html_, _repr_pretty_ = as_text, as_html, print_pretty
 
 
 class TokenLogprobs(NamedTuple):

@@ -104,6 +104,11 @@ class Scheduler:
         return cache.pool.num_usable * cache.block_size + 1
 
     @property
+    def cache(self) -> CacheManager:
+        """The KV pool and its block tables, to be looked at."""
+        return self._table.cache
+
+    @property
     def stats(self) -> SchedulerStats:
         """Counters and gauges of this moment."""
         pool = self._table.cache.pool

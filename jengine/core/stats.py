@@ -3,6 +3,8 @@
 import dataclasses
 from typing import NamedTuple
 
+from jengine.appearance import as_html, as_text, print_pretty
+
 
 class SchedulerStats(NamedTuple):
     """Counters since the scheduler was made, and gauges of this moment.
@@ -30,6 +32,8 @@ class SchedulerStats(NamedTuple):
     num_blocks_in_use: int
     num_blocks_cached: int
     num_blocks: int
+
+    __str__, _repr_html_, _repr_pretty_ = as_text, as_html, print_pretty
 
 
 @dataclasses.dataclass(slots=True)

@@ -210,3 +210,15 @@ def test_pool_machine(check_pool, free_list, without_type_checks):
     run_state_machine_as_test(
         machine, settings=settings(max_examples=100, stateful_step_count=40)
     )
+
+
+def test_a_pool_tells_who_refers_to_a_block_and_whether_it_is_kept():
+    pool = BlockPool(4)
+    block_id, other = pool.take(2)
+    pool.register(block_id, b"a")
+    pool.touch([block_id])
+    assert [pool.num_references(b) for b in (block_id, other, 3)] == [2, 1, 0]
+    assert [pool.is_cached(b) for b in (block_id, other, 3)] == [True, False, False]
+    pool.release([block_id])
+    pool.release([block_id])
+    assert (pool.num_references(block_id), pool.is_cached(block_id)) == (0, True)

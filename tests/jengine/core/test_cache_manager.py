@@ -248,3 +248,12 @@ def test_an_ended_request_is_released_like_any_other():
     manager.release(request)
     request.finish(FinishReason.STOP, None)
     manager.check_invariants()
+
+
+def test_tables_are_a_copy():
+    cache = CacheManager(num_blocks=9, block_size=4, enable_prefix_caching=True)
+    cache.admit(Request("a", [1, 2, 3, 4, 5], max_total_tokens=9), [], 5)
+    tables = cache.tables
+    assert tables == {"a": (1, 2)}
+    tables.clear()
+    assert list(cache.table("a")) == [1, 2]

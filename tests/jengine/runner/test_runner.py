@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jengine import SamplingParams
+from jengine import SamplingParams, StructuredOutputsParams
 from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
@@ -15,6 +15,7 @@ from jengine.runner.program_keys import (
     SeatKey,
 )
 from jengine.runner.sample import SampleMode
+from jengine.testing import write_byte_tokenizer, write_random_checkpoint
 
 
 @pytest.fixture
@@ -31,16 +32,68 @@ def count_compiles():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+# Few buckets: rows 1, 2, 4 and tokens 16, 24.
+SMALL = {
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 24,
+    "num_gpu_blocks_override": 12,
+    "max_model_len": 96,
+    "compilation_cache_dir": False,
+}
+
+
 @pytest.fixture
 def small(f2_dir, make_llm):
-    """An engine with few buckets: rows 1, 2, 4 and tokens 16, 24."""
-    return make_llm(
-        f2_dir,
-        max_num_seqs=4,
-        max_num_batched_tokens=24,
-        num_gpu_blocks_override=12,
-        max_model_len=96,
-        compilation_cache_dir=False,
+    """An engine with few buckets."""
+    return make_llm(f2_dir, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def byte_f2_dir(tmp_path_factory):
+    """The same model with a tokenizer."""
+    folder = tmp_path_factory.mktemp("byte_f2")
+    write_random_checkpoint(folder)
+    write_byte_tokenizer(folder)
+    return folder
+
+
+def _prompts(rng, count):
+    """Prompts of which some start alike."""
+    lengths = rng.integers(1, 60, count)
+    prompts = [rng.integers(3, 320, size=n).tolist() for n in lengths]
+    stem = list(range(3, 36))
+    return [stem + ids[:20] if rng.random() < 0.3 else ids for ids in prompts]
+
+
+def _random_params(rng):
+    """Parameters of which each field is drawn by itself."""
+    ids = rng.choice(np.arange(3, 320), 40, replace=False).tolist()
+    drawn = {
+        "top_k": int(rng.integers(1, 40)),
+        "top_p": float(rng.uniform(0.1, 1)),
+        "min_p": float(rng.uniform(0, 0.3)),
+        "presence_penalty": float(rng.uniform(-2, 2)),
+        "frequency_penalty": float(rng.uniform(-2, 2)),
+        "repetition_penalty": float(rng.uniform(0.5, 2)),
+        "logit_bias": dict.fromkeys(ids[:3], 2.0),
+        "allowed_token_ids": ids,
+        "bad_words": ["a", "no"],
+        "stop": ["e", "th"],
+        "stop_token_ids": ids[:5],
+        "min_tokens": 2,
+        "ignore_eos": True,
+        "logprobs": int(rng.integers(0, 5)),
+        "prompt_logprobs": int(rng.integers(0, 5)),
+        "logprob_token_ids": ids[:4],
+        "n": int(rng.integers(1, 4)),
+        "structured_outputs": StructuredOutputsParams(regex="[a-f]{1,9}"),
+    }
+    chosen = {name: value for name, value in drawn.items() if rng.random() < 0.2}
+    return SamplingParams(
+        temperature=float(rng.choice([0.0, 0.7, 1.3])),
+        max_tokens=int(rng.integers(3, 12)),
+        seed=int(rng.integers(2**31)),
+        **chosen,
     )
 
 
@@ -67,19 +120,30 @@ def _workload(seed):
 
 
 @pytest.mark.slow
-def test_no_workload_compiles_anything_after_warm_up(small, count_compiles):
-    runner = small.llm_engine.runner
+@pytest.mark.parametrize("ahead", [True, False])
+def test_no_workload_compiles_anything_after_warm_up(
+    byte_f2_dir, make_llm, count_compiles, ahead
+):
+    options = SMALL | {"max_num_seqs": 2, "num_gpu_blocks_override": 8}
+    options |= {"skip_tokenizer_init": False, "async_scheduling": ahead}
+    llm = make_llm(byte_f2_dir, **options)
+    runner = llm.llm_engine.runner
+    start = count_compiles()
     done = []
     runner.warm_up(done.append)
     assert set(done) == set(runner.program_keys())
-    assert runner.num_programs == len(runner.program_keys()) == count_compiles()
     before = count_compiles()
-    for seed in range(3):
-        small.generate(*_workload(seed), use_tqdm=False)
-        for prompt, params in zip(*_workload(seed + 10), strict=True):
-            small.generate(prompt, params, use_tqdm=False)
-    assert small.stats.num_preemptions > 0
+    assert runner.num_programs == len(runner.program_keys()) == before - start
+    rng = np.random.default_rng(ahead)
+    finished = 0
+    while finished < 2000:
+        prompts = _prompts(rng, int(rng.integers(1, 40)))
+        params = [_random_params(rng) for _ in prompts]
+        finished += len(llm.generate(prompts, params, use_tqdm=False))
+    assert llm.stats.num_preemptions > 0
+    assert llm.stats.prefix_cache_hits > 0
     assert count_compiles() == before
+    assert runner.num_programs == len(runner.program_keys())
 
 
 def test_without_warm_up_a_program_is_compiled_once(small, count_compiles):
