@@ -67,6 +67,10 @@ class DeviceError(JengineError):
     """No device can be used; the message says which was asked for, and what to do."""
 
 
+class OutOfMemoryError(JengineError):
+    """Weights or KV pool do not fit into memory; the message says what to lower."""
+
+
 class ChatTemplateError(JengineError):
     """A conversation cannot be rendered with the chat template."""
 

@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from jengine.bench.latency import measure_latency
 from jengine.bench.saved import save_result
+from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, not_negative, output_file
 
@@ -44,7 +45,8 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     del environment  # nothing is started
     llm = make_llm(flags, defaults={"enable_prefix_caching": False})
     total = flags.num_iters_warmup + flags.num_iters
-    with tqdm(total=total, desc="Iterations", dynamic_ncols=True) as bar:
+    bar = tqdm(total=total, desc="Iterations", dynamic_ncols=True)
+    with bar, watching_others():
         result = measure_latency(
             llm,
             input_len=flags.input_len,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jengine.bench.saved import save_result
+from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, counts, output_file, say
 
@@ -42,27 +43,30 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Measure, print, and return the exit status."""
     # Here, because they import jax, and the command line starts without it.
     from jengine.bench.roofline.limits import measure_limits
-    from jengine.bench.roofline.plot import plot_roofline
+    from jengine.bench.roofline.plot import new_figure, plot_roofline
     from jengine.bench.roofline.roofline import decode_work, measure_roofline
 
     del environment  # nothing is started
+    if flags.png is not None:
+        new_figure()  # what is missing is missed before minutes of measuring
     llm = make_llm(flags, defaults={"max_num_seqs": max(flags.batches)})
     dtype = llm.config.dtype
-    say("measuring the machine")
-    limits = measure_limits(dtype)
     sizes = _sizes(flags.model)
     itemsize = 4 if dtype == "float32" else 2
-    result = measure_roofline(
-        llm,
-        lambda batch: decode_work(
-            sizes, batch, context=flags.context, itemsize=itemsize
-        ),
-        limits,
-        batches=flags.batches,
-        context=flags.context,
-        steps=flags.steps,
-        on_point=_tell,
-    )
+    with watching_others():
+        say("measuring the machine")
+        limits = measure_limits(dtype)
+        result = measure_roofline(
+            llm,
+            lambda batch: decode_work(
+                sizes, batch, context=flags.context, itemsize=itemsize
+            ),
+            limits,
+            batches=flags.batches,
+            context=flags.context,
+            steps=flags.steps,
+            on_point=_tell,
+        )
     sys.stdout.write(f"{result}\n")
     if flags.output_json is not None:
         save_result(flags.output_json, result.to_dict())

@@ -14,6 +14,7 @@ from jengine.bench.throughput import (
     measure_async_throughput,
     measure_throughput,
 )
+from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.dataset_flags import add_dataset_flags, make_requests
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, not_negative, output_file, say
@@ -48,14 +49,16 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
         result = asyncio.run(_run_async(flags))
     else:
         llm = make_llm(flags)
-        result = measure_throughput(
-            llm,
-            requests_for(flags, llm, llm.get_tokenizer()),
-            n=flags.n,
-            disable_detokenize=flags.disable_detokenize,
-            num_warmups=flags.num_warmups,
-            use_tqdm=True,
-        )
+        requests = requests_for(flags, llm, llm.get_tokenizer())
+        with watching_others():
+            result = measure_throughput(
+                llm,
+                requests,
+                n=flags.n,
+                disable_detokenize=flags.disable_detokenize,
+                num_warmups=flags.num_warmups,
+                use_tqdm=True,
+            )
     sys.stdout.write(f"{result}\n")
     if result.compiled_programs:
         say(about_programs(result.compiled_programs))

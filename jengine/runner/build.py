@@ -12,10 +12,13 @@ from jengine.runner.cache import block_bytes, pool_bytes
 from jengine.runner.compilation_cache import enable_compilation_cache
 from jengine.runner.device import Device
 from jengine.runner.load import load_model
+from jengine.runner.memory import naming_what_does_not_fit
 from jengine.runner.runner import ModelRunner, RunnerLimits
 from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
+
+_PLATFORMS = "jax_platforms"
 
 
 def default_device() -> Device:
@@ -27,7 +30,7 @@ def default_device() -> Device:
     try:
         return jax.local_devices()[0]
     except (RuntimeError, AssertionError) as error:
-        asked = jax.config.jax_platforms
+        asked = getattr(jax.config, _PLATFORMS)
         where = f"on JAX_PLATFORMS={asked}" if asked else "on this machine"
         why = " ".join(str(error).split()) or type(error).__name__
         way_out = "unset it to compute on what there is; " if asked else ""
@@ -63,12 +66,18 @@ def build_runner(
     Raises:
       CheckpointError: the weights do not fit the config.
       ConfigError: the pool cannot hold a single request of full length.
+      OutOfMemoryError: the weights or the pool do not fit.
     """
     enable_compilation_cache(resolved.asked.compilation_cache_dir, device)
-    model = load_model(checkpoint, model_config, resolved.dtype, device)
+    with naming_what_does_not_fit(
+        f"the model in {resolved.dtype}",
+        "Take a smaller one, or dtype='bfloat16' where that is float32.",
+    ):
+        model = load_model(checkpoint, model_config, resolved.dtype, device)
+    bytes_of_block = block_bytes(model_config, resolved.block_size, resolved.dtype)
     num_blocks = decide_num_blocks(
         resolved,
-        block_bytes=block_bytes(model_config, resolved.block_size, resolved.dtype),
+        block_bytes=bytes_of_block,
         memory_bytes=pool_bytes(device, resolved.asked.gpu_memory_utilization),
     )
     capacity = (num_blocks - 1) * resolved.block_size
@@ -89,9 +98,14 @@ def build_runner(
         capacity / limits.max_model_len,
         limits.max_model_len,
     )
-    return ModelRunner(
-        model, limits, device=device, attention=resolved.attention_backend
-    )
+    with naming_what_does_not_fit(
+        f"the KV pool of {num_blocks * bytes_of_block / 2**30:.1f} GiB",
+        "Lower num_gpu_blocks_override, kv_cache_memory_bytes or "
+        "gpu_memory_utilization, whichever decides its size.",
+    ):
+        return ModelRunner(
+            model, limits, device=device, attention=resolved.attention_backend
+        )
 
 
 def decide_num_blocks(
@@ -126,7 +140,8 @@ def decide_num_blocks(
             "Give it more memory (kv_cache_memory_bytes, gpu_memory_utilization) "
             "or raise num_gpu_blocks_override.",
         )
-    _check_capacity(resolved, (num_blocks - 1) * resolved.block_size)
+    needed = (resolved.max_blocks_per_request + 1) * block_bytes
+    _check_capacity(resolved, (num_blocks - 1) * resolved.block_size, needed)
     return num_blocks
 
 
@@ -140,8 +155,8 @@ def _steady(num_blocks: int) -> int:
     return num_blocks - num_blocks % step
 
 
-def _check_capacity(resolved: ResolvedConfig, capacity: int) -> None:
-    """Compare the pool with the longest request."""
+def _check_capacity(resolved: ResolvedConfig, capacity: int, needed: int) -> None:
+    """Compare the pool, of so many tokens, with the longest request and its bytes."""
     asked: Any = resolved.asked
     if capacity >= resolved.max_model_len or resolved.fit_max_model_len:
         return
@@ -151,7 +166,8 @@ def _check_capacity(resolved: ResolvedConfig, capacity: int) -> None:
             "max_model_len",
             resolved.max_model_len,
             f"at most {capacity} tokens, which is what the KV pool holds",
-            "Lower it, or give the pool more memory.",
+            "Lower it, or give the pool more memory: kv_cache_memory_bytes = "
+            f"{needed} is enough, and gpu_memory_utilization may be raised.",
         )
     logger.warning(
         "the KV pool holds %d tokens, less than max_model_len = %d: no request can "

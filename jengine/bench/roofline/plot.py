@@ -17,7 +17,7 @@ def plot_roofline(result: RooflineResult, path: str | os.PathLike[str]) -> None:
     Raises:
       UnsupportedError: matplotlib is not installed.
     """
-    figure = _new_figure()
+    figure = new_figure()
     axes = figure.subplots()
     batches = [point.batch for point in result.points]
     milliseconds = [point.seconds * 1e3 for point in result.points]
@@ -63,13 +63,18 @@ def _label_plainly(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _new_figure() -> Any:
+def new_figure() -> Any:
+    """Return a figure without a window.
+
+    Raises:
+      UnsupportedError: matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            "pictures need matplotlib: pip install 'jengine[bench]'"
+            "pictures need matplotlib: pip install matplotlib"
         ) from error
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)  # no window, and nothing that other figures would share

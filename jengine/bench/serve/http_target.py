@@ -160,7 +160,7 @@ def open_session(*, timeout_s: float, verify: bool = True) -> Any:
         import aiohttp
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            "asking servers needs aiohttp: pip install 'jengine[bench]'"
+            "asking servers needs aiohttp: pip install aiohttp"
         ) from error
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=timeout_s),

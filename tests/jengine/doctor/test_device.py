@@ -67,7 +67,7 @@ def test_it_waits_only_so_long():
 
 def test_a_python_that_is_not_there(tmp_path):
     found = probe_device({}, command=(str(tmp_path / "python"),))
-    assert "could not be started" in found.error
+    assert "could not be started" in str(found.error)
 
 
 def test_the_environment_is_handed_on_and_no_memory_taken():

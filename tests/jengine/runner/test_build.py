@@ -9,7 +9,13 @@ import pytest
 
 from jengine.checkpoint import open_checkpoint
 from jengine.config import EngineConfig, ModelLimits, resolve
-from jengine.errors import CheckpointError, ConfigError, DeviceError, UnsupportedError
+from jengine.errors import (
+    CheckpointError,
+    ConfigError,
+    DeviceError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from jengine.runner.build import (
     build_runner,
     decide_num_blocks,
@@ -104,8 +110,12 @@ def test_a_pool_needs_two_blocks(options, memory):
 
 def test_a_length_that_was_asked_for_must_fit():
     config = resolved(max_model_len=64)
-    with pytest.raises(ConfigError, match=r"max_model_len is 64; .* 48 tokens"):
+    enough = 5 * BLOCK
+    words = rf"is 64; .* 48 tokens.*kv_cache_memory_bytes = {enough} is enough"
+    with pytest.raises(ConfigError, match=words):
         decide_num_blocks(config, block_bytes=BLOCK, memory_bytes=4 * BLOCK)
+    given = resolved(max_model_len=64, kv_cache_memory_bytes=enough)
+    assert decide_num_blocks(given, block_bytes=BLOCK, memory_bytes=0) == 5
     assert decide_num_blocks(config, block_bytes=BLOCK, memory_bytes=5 * BLOCK) == 5
 
 
@@ -171,3 +181,12 @@ def test_build_runner(f2_dir, caplog, options, limits):
     assert runner.limits == limits
     assert f"KV pool: {limits.num_blocks} blocks" in caplog.text
     assert runner.num_programs == 0
+
+
+def test_a_pool_larger_than_any_memory_is_refused_with_its_size(f2_dir):
+    checkpoint = open_checkpoint(f2_dir)
+    config = resolved(num_gpu_blocks_override=10**12)
+    with pytest.raises(
+        OutOfMemoryError, match=r"KV pool of \d+\.\d GiB .* Lower num_gpu"
+    ):
+        build_runner(checkpoint, read_config(checkpoint), config, default_device())

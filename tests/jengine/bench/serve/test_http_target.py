@@ -160,5 +160,5 @@ def test_text_prompts():
 
 def test_without_aiohttp_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(UnsupportedError, match=r"jengine\[bench\]"):
+    with pytest.raises(UnsupportedError, match="pip install aiohttp"):
         open_session(timeout_s=1.0)
