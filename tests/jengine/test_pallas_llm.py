@@ -43,6 +43,7 @@ def test_greedy_ids_are_those_of_transformers(engines, f2_greedy, check_idle):
         check_idle(llm)
 
 
+@pytest.mark.slow
 def test_sampled_ids_are_those_of_the_xla_path(engines, f2_greedy):
     entries = f2_greedy[10:14]
     options = {"temperature": 0.8, "top_k": 20, "seed": 7}

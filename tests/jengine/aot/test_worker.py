@@ -8,6 +8,8 @@ from jengine.aot.facts import ProgramFacts
 from jengine.aot.request import Job
 from jengine.aot.toolchain import MissingToolError
 
+# Few programs: describing each takes its time under type checks.
+FEW = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "max_model_len": 512}
 FACTS = ProgramFacts(
     layers=0,
     compile_s=1.0,
@@ -51,7 +53,7 @@ def serve(monkeypatch, capsys):
 
 def test_what_is_told_of_a_survey(serve, make_request):
     only = (Job(0, False), Job(3, True))
-    told = serve(make_request(only=only))
+    told = serve(make_request(only=only, options=FEW))
     events = [line["event"] for line in told]
     assert events == ["survey", "jobs", "started", "done", "started", "failed", "end"]
     assert told[0]["target"] == "h200"
@@ -73,7 +75,7 @@ def test_a_missing_tool_is_a_refusal_too(serve, make_request):
     def missing(survey, folder):
         raise MissingToolError("install it")
 
-    told = serve(make_request(), missing)
+    told = serve(make_request(options=FEW), missing)
     assert told == [{"event": "refused", "message": "install it"}]
 
 
@@ -82,4 +84,4 @@ def test_a_bug_is_no_refusal(serve, make_request):
         raise TypeError("a bug")
 
     with pytest.raises(TypeError, match="a bug"):
-        serve(make_request(), broken)
+        serve(make_request(options=FEW), broken)

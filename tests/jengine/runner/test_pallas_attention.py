@@ -54,9 +54,8 @@ def test_backends_are_values():
 
 def test_heads_without_tiles_are_refused_when_the_backend_is_made():
     wide = HEADS._replace(head_dim=512)
-    with pytest.raises(
-        UnsupportedError, match=r"512 features.*attention_backend='xla'"
-    ):
+    needed = r"512 features.*attention_backend='xla'"
+    with pytest.raises(UnsupportedError, match=needed):
         PallasAttend(wide, INTERPRETED)
     with pytest.raises(UnsupportedError, match="sm_75 is too old"):
         PallasAttend(HEADS, GpuTarget("sm_75", 40))
