@@ -1,6 +1,6 @@
 """Where the time of a run goes, and what a common start saves.
 
-    python benchmarks/engine_loop.py MODEL [--json]
+    python benchmarks/engine_loop.py MODEL [--parts host share prefix] [--json]
 
 Three parts, by the engine's own metrics. "host": work of the host in a step in which
 all rows decode, everything included from planning to text. "share": of the wall time of
@@ -22,6 +22,7 @@ from jengine.metrics import Histogram
 
 COMMON, OWN = 512, 16  # tokens of a prompt in part "prefix"
 STEP = "jengine:step_{}_seconds"
+PARTS = ("host", "share", "prefix")
 
 
 def spent(llm: LLM) -> dict[str, Any]:
@@ -111,21 +112,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Where the time of a run goes.")
     parser.add_argument("model")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--requests", type=int, default=256, help="of part share")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    found = {
-        "host, 64 rows": host(options.model, 64, options.rounds),
-        "host, 256 rows": host(options.model, 256, options.rounds),
-        f"share, {options.requests} requests": share(options.model, options.requests),
-        "prefix, 64 requests": prefix(options.model, 64, options.rounds),
+    model, rounds = options.model, options.rounds
+    measures = {
+        "host": lambda: {n: host(model, n, rounds) for n in (64, 256)},
+        "share": lambda: {options.requests: share(model, options.requests)},
+        "prefix": lambda: {64: prefix(model, 64, rounds)},
     }
+    found = {part: measures[part]() for part in options.parts}
     if options.json:
         print(json.dumps(found))
         return
-    for part, numbers in found.items():
-        print(part, *(f"{name} {value:.4g}" for name, value in numbers.items()))
+    for part, by_size in found.items():
+        for size, numbers in by_size.items():
+            shown = (f"{name} {value:.4g}" for name, value in numbers.items())
+            print(part, size, *shown)
 
 
 if __name__ == "__main__":
