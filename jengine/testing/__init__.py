@@ -3,7 +3,6 @@
 - `markov`: a Llama checkpoint whose logits are known in closed form.
 - `random_llama`: random checkpoints of each architecture that use their history.
 - `toy_tokenizers`: a byte tokenizer and a SentencePiece-like one.
-- `demo`: the checkpoint that `jengine generate` uses when no model is named.
 
 Names load on first use, so importing this package is cheap.
 """
@@ -12,7 +11,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jengine.testing.demo import DEMO_DESCRIPTION, write_demo_checkpoint
     from jengine.testing.markov import (
         cycle,
         scripted,
@@ -26,24 +24,20 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "DEMO_DESCRIPTION": "demo",
     "cycle": "markov",
     "scripted": "markov",
     "uniform": "markov",
     "write_byte_tokenizer": "toy_tokenizers",
-    "write_demo_checkpoint": "demo",
     "write_markov_checkpoint": "markov",
     "write_random_checkpoint": "random_llama",
     "write_sentencepiece_tokenizer": "toy_tokenizers",
 }
 
 __all__ = [
-    "DEMO_DESCRIPTION",
     "cycle",
     "scripted",
     "uniform",
     "write_byte_tokenizer",
-    "write_demo_checkpoint",
     "write_markov_checkpoint",
     "write_random_checkpoint",
     "write_sentencepiece_tokenizer",
