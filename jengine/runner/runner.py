@@ -31,6 +31,7 @@ from jengine.runner.cache import allocate
 from jengine.runner.device import Device, gpu_target
 from jengine.runner.handle import StepHandle, Undrawn
 from jengine.runner.load import LoadedModel
+from jengine.runner.memory import naming_what_does_not_fit
 from jengine.runner.mirror import (
     ADJUSTED,
     FILTERED,
@@ -91,6 +92,13 @@ class RunnerLimits(NamedTuple):
     max_model_len: int
     max_logprobs: int
     logprobs_mode: LogprobsMode = "raw_logprobs"
+
+
+_STEP_FITS = naming_what_does_not_fit(
+    "a step",
+    "Lower max_num_batched_tokens or max_num_seqs, or leave it more memory: a smaller "
+    "gpu_memory_utilization or kv_cache_memory_bytes.",
+)
 
 
 class ModelRunner:
@@ -174,6 +182,7 @@ class ModelRunner:
         """All programs, those for plain decoding first."""
         return all_keys(self.buckets, self._max_logprobs, self.limits.logprobs_mode)
 
+    @_STEP_FITS
     def dispatch(self, plan: StepPlan, *, awaits_masks: bool = False) -> StepHandle:
         """Start a step; returns before the device has done it.
 
@@ -203,6 +212,7 @@ class ModelRunner:
         drawing = self._sampling_mode(seats, masked=mask is not None)
         return self._draw(handle, undrawn, mask, *drawing)
 
+    @_STEP_FITS
     def draw(
         self, handle: StepHandle, constraints: Sequence[Sequence[Constraint]]
     ) -> StepHandle:
@@ -226,6 +236,7 @@ class ModelRunner:
         drawing = self._sampling_mode(handle.undrawn.seats, masked=True)
         return self._draw(handle._replace(undrawn=None), handle.undrawn, mask, *drawing)
 
+    @_STEP_FITS
     def collect(self, handle: StepHandle) -> StepResult:
         """Wait for a step and read what it sampled: the only read of the device."""
         out = None if handle.out is None else np.asarray(handle.out)

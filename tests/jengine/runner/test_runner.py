@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jengine import SamplingParams, StructuredOutputsParams
+from jengine.errors import OutOfMemoryError
 from jengine.runner.program_keys import (
     DecodeKey,
     ForwardKey,
@@ -154,6 +155,22 @@ def test_without_warm_up_a_program_is_compiled_once(small, count_compiles):
     assert small.reset_prefix_cache()  # or hits would lead to other buckets
     small.generate(*_workload(0), use_tqdm=False)
     assert count_compiles() == after
+
+
+def test_a_step_that_does_not_fit_names_what_to_lower(f2_dir, make_llm, monkeypatch):
+    llm = make_llm(f2_dir)
+
+    def exhausted(*_):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+
+    params = SamplingParams(temperature=1, top_k=5, seed=1, max_tokens=3)
+    for method in ("_run", "_forward", "_draw"):
+        with monkeypatch.context() as patch:
+            patch.setattr(llm.llm_engine.runner, method, exhausted)
+            with pytest.raises(OutOfMemoryError, match=r"a step .*max_num_batched"):
+                llm.generate([[5, 6, 7]], params, use_tqdm=False)
+        (output,) = llm.generate([[5, 6, 7]], params, use_tqdm=False)
+        assert len(output.outputs[0].token_ids) == 3
 
 
 def test_the_cache_stays_where_it_is(small):
