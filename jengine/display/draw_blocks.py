@@ -6,7 +6,7 @@ from typing import Any
 from jengine.core.block_pool import NULL_BLOCK
 from jengine.core.cache_manager import CacheManager
 from jengine.display.history import PoolState, pool_states, state_of
-from jengine.display.picture import Picture, colours_of, new_figure, write_on
+from jengine.display.picture import Picture, colours_of, literal, new_figure, write_on
 from jengine.errors import InvalidValueError
 from jengine.recording import RecordedRun
 
@@ -130,7 +130,7 @@ def _add_legend(
         handles.insert(0, Patch(color=_KEPT, label="free, content kept"))
     if len(colours) <= _MOST_NAMED:
         handles = [
-            Patch(color=colour, label=f"request {name}")
+            Patch(color=colour, label=literal(f"request {name}"))
             for name, colour in colours.items()
         ] + handles
     figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9)

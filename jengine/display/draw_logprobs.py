@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from jengine.display.picture import Picture, new_figure
+from jengine.display.picture import Picture, literal, new_figure
 from jengine.errors import InvalidValueError
 from jengine.outputs import CompletionOutput, RequestOutput
 
@@ -22,7 +22,8 @@ def logprob_map(
 
     Raises:
       UnsupportedError: matplotlib is not installed.
-      InvalidValueError: no logprobs were asked for, or there are no tokens.
+      InvalidValueError: no logprobs were asked for, there are no tokens, or values
+        are logits.
     """
     one = output.outputs[0] if isinstance(output, RequestOutput) else output
     if not one.logprobs:
@@ -32,6 +33,7 @@ def logprob_map(
             "what SamplingParams(logprobs=5) asks",
         )
     columns = [position or {} for position in one.logprobs[:_MOST_TOKENS]]
+    _check(columns)
     most = max(map(len, columns))
     figure = new_figure(max(4.5, 1.6 + 0.62 * len(columns)), 1.7 + 0.42 * most)
     axes = figure.subplots()
@@ -53,6 +55,17 @@ def logprob_map(
     return Picture(figure)
 
 
+def _check(columns: list[Any]) -> None:
+    best = max(entry.logprob for one in columns for entry in one.values())
+    if best > 1e-3:  # above certainty, by more than rounding
+        raise InvalidValueError(
+            "a logprob of the output",
+            best,
+            "logarithms of probabilities",
+            'With logprobs_mode="raw_logits" or "processed_logits" there are none.',
+        )
+
+
 def _shares(columns: list[Any], most: int) -> list[list[float]]:
     listed = [[math.exp(entry.logprob) for entry in one.values()] for one in columns]
     padded = [one + [0.0] * (most - len(one)) for one in listed]
@@ -71,13 +84,20 @@ def _label(axes: Any, x: int, y: int, entry: Any, *, is_drawn: bool) -> None:
 
     share = math.exp(entry.logprob)
     rank = f"\n#{entry.rank}" if entry.rank not in (None, y + 1) else ""
-    text = repr(entry.decoded_token or "")[1:-1].replace(" ", "␣").replace("$", r"\$")
-    label = f"{text[:9]}\n{_short(share)}{rank}"
+    text = repr(entry.decoded_token or "")[1:-1].replace(" ", "␣")
+    label = f"{literal(_drawable(text)[:9])}\n{_short(share)}{rank}"
     colour = "white" if share > 0.55 else "black"
     axes.text(x, y, label, ha="center", va="center", fontsize=7, color=colour)
     if is_drawn:
         frame = {"fill": False, "edgecolor": "#D55E00", "linewidth": 2}
         axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, **frame))
+
+
+def _drawable(text: str) -> str:
+    """Escape what matplotlib's own font has no letters for."""
+    return "".join(
+        one if ord(one) < 0x530 or one == "␣" else ascii(one)[1:-1] for one in text
+    )
 
 
 def _short(share: float) -> str:

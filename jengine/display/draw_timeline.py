@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jengine.core.plan import ScheduledRequest, StepPlan
-from jengine.display.picture import Picture, colours_of, new_figure, write_on
+from jengine.display.picture import Picture, colours_of, literal, new_figure, write_on
 from jengine.errors import InvalidValueError
 from jengine.recording import RecordedRun
 
@@ -70,11 +70,11 @@ def timeline(
     )
     _draw_totals(above, run.plans)
     _draw_cells(below, cells, labelled=steps <= _MOST_LABELLED)
-    below.set_yticks(range(len(lines)), lines)
+    below.set_yticks(range(len(lines)), list(map(literal, lines)))
     below.set_ylim(len(lines) - 0.4, -0.6)
     below.set(xlabel="step", ylabel=by, xlim=(-0.6, steps - 0.4))
-    if steps <= _MOST_LABELLED:
-        below.set_xticks(range(steps), [str(plan.step) for plan in run.plans])
+    marked = range(0, steps, max(1, -(-steps // _MOST_LABELLED)))
+    below.set_xticks(marked, [str(run.plans[index].step) for index in marked])
     above.set_title(title or "what each step ran", loc="left", fontsize=11)
     _add_legend(figure, cells)
     return Picture(figure)
@@ -164,7 +164,7 @@ def _add_legend(figure: Any, cells: Sequence[Cell]) -> None:
     handles: list[Any] = []
     if len(colours) <= _MOST_NAMED:
         handles += [
-            Patch(color=colour, label=f"request {name}")
+            Patch(color=colour, label=literal(f"request {name}"))
             for name, colour in colours.items()
         ]
     grey = {"facecolor": "#777777", "linewidth": 0}

@@ -1,7 +1,8 @@
 """The state of the KV pool after each step: a fold over the plans of a run. Pure.
 
 A plan names the blocks that a request gets and the requests that lost theirs; which
-free blocks keep their content for the prefix cache follows from the tokens.
+free blocks keep their content for the prefix cache follows from the tokens. Plans have
+no `cache_salt`: blocks of equal prompts with other salts count as equal here.
 """
 
 from collections.abc import Iterable, Iterator

@@ -66,6 +66,11 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
 
 
+def literal(text: str) -> str:
+    """Return text that matplotlib draws as it is, and not as a formula."""
+    return text.replace("$", r"\$")
+
+
 def write_on(
     axes: Any, x: float | int, y: float | int, text: str, *, size: int = 8
 ) -> None:
@@ -74,6 +79,6 @@ def write_on(
 
     edge = [withStroke(linewidth=2.2, foreground="white")]
     axes.text(
-        x, y, text, ha="center", va="center", fontsize=size, linespacing=0.95,
+        x, y, literal(text), ha="center", va="center", fontsize=size, linespacing=0.95,
         path_effects=edge,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """What is missing or wrong, and what mends it. Pure: from what was found to words."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from jengine.doctor.device import DeviceFacts
@@ -134,11 +135,12 @@ def _of_cards(device: DeviceFacts, gpus: Sequence[NvidiaGpu]) -> Iterator[Proble
         return
     used, total = gpus[0].used_mib, gpus[0].memory_mib
     if used.isdigit() and total.isdigit() and int(used) > _MOST_USED * int(total):
+        free = 1 - int(used) / int(total)
+        smaller = f", or LLM(..., gpu_memory_utilization={math.floor(90 * free) / 100})"
         yield Problem(
             f"other programs hold {int(used) / 1024:.1f} of {int(total) / 1024:.1f} GiB"
             f" of {gpus[0].name}",
-            "end them (nvidia-smi lists them), or LLM(..., gpu_memory_utilization="
-            f"{0.9 * (1 - int(used) / int(total)):.1f})",
+            "end them (nvidia-smi lists them)" + (smaller if free > 0.1 else ""),
         )
 
 
@@ -152,9 +154,11 @@ def _of_cache(device: DeviceFacts, cache: FolderFacts | None) -> Iterator[Proble
         )
     elif not cache.can_write or cache.free_bytes < _LEAST_FREE:
         why = "is full" if cache.can_write else "cannot be written"
+        others = "let JAX_COMPILATION_CACHE_DIR name another folder"
+        own = 'LLM(..., compilation_cache_dir="another folder")'
         yield Problem(
-            f"compiled programs are not kept: {device.cache} {why}",
-            'LLM(..., compilation_cache_dir="another folder")',
+            f"compiled programs are not kept: {device.jax_cache or device.cache} {why}",
+            others if device.jax_cache else own,
         )
 
 

@@ -14,9 +14,10 @@ TEXT = PAGE.read_text("utf-8")
 TESTS = re.findall(r"`((?:core/)?test_\w+\.py)`", TEXT)
 
 
-@pytest.mark.parametrize("name", TESTS)
-def test_tests_that_it_names_are_there(name):
-    assert (ROOT / "tests" / "jengine" / name).is_file()
+def test_tests_that_it_names_are_there():
+    assert len(TESTS) > 5
+    missing = [n for n in TESTS if not (ROOT / "tests" / "jengine" / n).is_file()]
+    assert missing == []
 
 
 def test_functions_that_it_names_are_there():
@@ -28,9 +29,11 @@ def test_functions_that_it_names_are_there():
 
 
 @pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
+    "page",
+    [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))],
+    ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8"))
+    links = re.findall(r"\]\(([^)#:]+)[#)]", page.read_text("utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert missing == []

@@ -34,6 +34,18 @@ def test_tokens_their_shares_and_their_ranks():
         assert [label.get_text() for label in axes.get_yticklabels()] == ["1", ""]
 
 
+def test_letters_that_the_font_lacks_are_escaped():
+    positions = [{5: entry(1.0, 1, "猫é")}]
+    axes = logprob_map(CompletionOutput(0, "x", [5], logprobs=positions)).figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["\\u732bé\n1.00"]
+
+
+def test_logits_are_no_probabilities():
+    positions = [{5: Logprob(3.5, 1, "a")}]
+    with pytest.raises(InvalidValueError, match=r"3\.5.*raw_logits"):
+        logprob_map(CompletionOutput(0, "x", [5], logprobs=positions))
+
+
 def test_without_logprobs_the_error_says_how_to_ask():
     with pytest.raises(InvalidValueError, match=r"SamplingParams\(logprobs=5\)"):
         logprob_map(CompletionOutput(0, "x", [1]))

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from jengine.display import timeline
@@ -45,6 +47,20 @@ def test_chunks_hits_and_preemptions_are_marked(play):
         "found in the cache",
         "preempted then",
     ]
+    assert picture._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_long_run_is_labelled_by_its_steps(play):
+    run, _ = play({"a$x_$": [1, 2]}, num_new_tokens=70)
+    late = dataclasses.replace(run, plans=run.plans[5:], results=run.results[5:])
+    picture = timeline(late, by="request")
+    below = picture.figure.axes[1]
+    labels = [label.get_text() for label in below.get_xticklabels()]
+    first = run.plans[5].step
+    assert labels == [str(first + 2 * index) for index in range(len(labels))]
+    assert 24 < len(labels) <= 48
+    # A name with dollars is drawn as it is.
+    assert [label.get_text() for label in below.get_yticklabels()] == [r"a\$x_\$"]
     assert picture._repr_png_().startswith(b"\x89PNG")
 
 

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import pytest
@@ -24,8 +25,18 @@ def test_a_picture_can_be_saved(tmp_path):
 
 
 def test_pyplot_stays_out_of_it():
-    picture()
-    assert "matplotlib.pyplot" not in sys.modules
+    code = (
+        "import sys; from jengine.display.picture import new_figure; new_figure(2, 1);"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_dollars_are_no_formula(tmp_path):
+    figure = new_figure(2, 1)
+    write_on(figure.subplots(), 0.5, 0.5, "a$x_$")
+    Picture(figure).save(tmp_path / "p.svg")
 
 
 def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch):

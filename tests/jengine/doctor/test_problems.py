@@ -122,7 +122,9 @@ def test_programs_and_kernels_that_fail():
 def test_a_card_that_others_use():
     what, remedy = only(problems(GPU, gpus=[CARD._replace(used_mib="500")]))
     assert "0.5 of 1.0 GiB" in what
-    assert "gpu_memory_utilization=0.5" in remedy
+    assert remedy.endswith("or LLM(..., gpu_memory_utilization=0.45)")
+    _, remedy = only(problems(GPU, gpus=[CARD._replace(used_mib="1000")]))
+    assert remedy == "end them (nvidia-smi lists them)"
     assert problems(GPU, gpus=[CARD._replace(used_mib="[N/A]")]) == ()
 
 
