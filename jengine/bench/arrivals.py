@@ -32,7 +32,9 @@ def arrival_times(
     if np.isinf(rate) or not count:
         return [0.0] * count
     times = np.cumsum(_gaps(np.full(count, rate), burstiness, seed))
-    return (times * (count / rate / times[-1])).tolist()
+    if not 0 < times[-1] < np.inf:  # a burstiness so low that all gaps are 0
+        return [0.0] * count
+    return (times / times[-1] * (count / rate)).tolist()
 
 
 def ramp_up_times(

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +122,7 @@ def sharegpt_requests(
         asked, answered = turns[index]
         ids = encode(asked)
         output = len(encode(answered)) if output_len is None else output_len
-        if _is_usable(len(ids), output):
+        if _is_usable(len(ids), output, is_recorded=output_len is None):
             found.append(
                 BenchRequest(
                     token_ids=tuple(ids),
@@ -131,7 +132,12 @@ def sharegpt_requests(
                 )
             )
     if not found:
-        raise InvalidValueError("dataset_path", str(path), "a file of conversations")
+        raise InvalidValueError(
+            "dataset_path",
+            str(path),
+            f"a file of conversations with {_LEAST_TOKENS} to {_MOST_PROMPT} prompt"
+            f" tokens, and at most {_MOST_TOTAL} with the output",
+        )
     return found
 
 
@@ -151,6 +157,26 @@ def trace_requests(
     ]
 
 
+def unlike(requests: Iterable[BenchRequest], *, vocab_size: int) -> list[BenchRequest]:
+    """Return requests of the same lengths and shared beginnings, of other ids.
+
+    For warming up: no prefix cache knows anything of the given requests afterwards.
+
+    Args:
+      requests: of known ids.
+      vocab_size: ids stay below it.
+    """
+    shift = vocab_size // 2
+    return [
+        BenchRequest(
+            token_ids=tuple((i + shift) % vocab_size for i in one.token_ids),
+            prompt_tokens=one.prompt_tokens,
+            output_tokens=one.output_tokens,
+        )
+        for one in requests
+    ]
+
+
 def _first_turns(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """Return what was asked and answered first in each conversation of a file.
 
@@ -160,7 +186,7 @@ def _first_turns(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
     try:
         listed = json.loads(pathlib.Path(path).read_text("utf-8"))
         all_turns = [one["conversations"] for one in listed]
-        return [(t[0]["value"], t[1]["value"]) for t in all_turns if len(t) >= 2]
+        return [(_text(t[0]), _text(t[1])) for t in all_turns if len(t) >= 2]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidValueError(
             "dataset_path",
@@ -170,10 +196,18 @@ def _first_turns(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         ) from error
 
 
-def _is_usable(prompt: int, output: int) -> bool:
+def _text(turn: Any) -> str:
+    value = turn["value"]
+    if not isinstance(value, str):
+        raise TypeError(f"a value is {value!r}")
+    return value
+
+
+def _is_usable(prompt: int, output: int, *, is_recorded: bool) -> bool:
+    """Say whether lengths lie within vLLM's limits; a length that was given may be short."""
     return (
         prompt >= _LEAST_TOKENS
-        and output >= _LEAST_TOKENS
+        and (output >= _LEAST_TOKENS or not is_recorded)
         and prompt <= _MOST_PROMPT
         and prompt + output <= _MOST_TOTAL
     )

@@ -2,7 +2,7 @@
 
 A CSV file with a header. Arrival times are seconds, or dates with a time; the columns
 go by the names that public traces use, such as Azure's (Patel et al., Splitwise, ISCA
-2024), BurstGPT's and Mooncake's.
+2024) and BurstGPT's.
 """
 
 import csv
@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 from jengine.errors import InvalidValueError
@@ -26,6 +27,9 @@ _COLUMNS = {
         "outputlength",
     ),
 }  # fmt: skip
+
+# Some traces have seven or nine digits of a second; Python knows microseconds.
+_MORE_DIGITS = re.compile(r"(\.\d{6})\d+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,12 +140,12 @@ def _parse(row: Sequence[str], columns: Sequence[int], where: str) -> TraceEntry
 
 
 def _seconds(text: str) -> float:
-    """Read seconds, or a date and time with up to nine digits of a second."""
+    """Read seconds, or a date and time; without a zone it is UTC."""
     try:
         return float(text)
     except ValueError:
-        whole, dot, fraction = text.partition(".")
-        digits = fraction.rstrip("Zz").partition("+")[0] if dot else "0"
-        moment = datetime.datetime.fromisoformat(whole.rstrip("Zz"))
-        start = datetime.datetime(1970, 1, 1, tzinfo=moment.tzinfo)
-        return (moment - start).total_seconds() + float(f"0.{digits}")
+        digits = _MORE_DIGITS.sub(r"\1", text).replace("z", "Z")
+        moment = datetime.datetime.fromisoformat(digits)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return moment.timestamp()

@@ -11,7 +11,7 @@ from jengine.bench.datasets import (
     trace_requests,
 )
 from jengine.bench.trace import read_trace, scaled, shifted
-from jengine.cli_bench.flag_types import count, not_negative, say
+from jengine.cli_bench.flag_types import count, not_negative, positive, ratio, say
 from jengine.errors import InvalidValueError
 
 INPUT_LEN, OUTPUT_LEN = 1024, 128
@@ -39,7 +39,11 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, num_prompts: int) -> N
     group.add_argument("--dataset-path", metavar="FILE", help="of sharegpt and trace")
     group.add_argument("--num-prompts", type=count, default=num_prompts, metavar="N")
     group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of data and arrival times"
+        "--seed",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="of data and arrival times",
     )
     group.add_argument(
         "--input-len",
@@ -59,7 +63,7 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, num_prompts: int) -> N
     )
     group.add_argument(
         "--random-range-ratio",
-        type=float,
+        type=ratio,
         default=0.0,
         metavar="X",
         help="lengths lie between 1 - X and 1 + X times theirs",
@@ -76,7 +80,7 @@ def add_dataset_flags(parser: argparse.ArgumentParser, *, num_prompts: int) -> N
     )
     group.add_argument(
         "--trace-speed",
-        type=float,
+        type=positive,
         default=1.0,
         metavar="X",
         help="how many times as fast a trace runs",

@@ -24,6 +24,30 @@ def not_negative(text: str) -> int:
     return number
 
 
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    number = float(text)
+    if not number > 0:  # not a number is none
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def ratio(text: str) -> float:
+    """Read a number from 0 to below 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
+    return number
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read an object of JSON."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text} is no JSON object")
+    return value
+
+
 def counts(text: str) -> tuple[int, ...]:
     """Read such numbers, with commas in between."""
     return tuple(count(one) for one in text.split(","))

@@ -47,16 +47,34 @@ def add_load_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_schedule(flags: argparse.Namespace, *, is_recorded: bool) -> None:
+    """Check the flags before anything is loaded.
+
+    Args:
+      flags: see `add_load_flags`.
+      is_recorded: whether the requests are those of a trace.
+
+    Raises:
+      InvalidValueError: a flag is missing, would be ignored, or is out of its range.
+    """
+    arrival = 0.0 if is_recorded else None
+    schedule(flags, [BenchRequest(prompt_tokens=1, output_tokens=1, arrival_s=arrival)])
+
+
 def schedule(flags: argparse.Namespace, requests: list[BenchRequest]) -> list[float]:
-    """Return when each request is due: as recorded, or as the flags say."""
+    """Return when each request is due: as recorded, or as the flags say.
+
+    Raises:
+      InvalidValueError: a flag is missing, would be ignored, or is out of its range.
+    """
     recorded = [r.arrival_s for r in requests if r.arrival_s is not None]
-    if len(recorded) == len(requests) and flags.request_rate == float("inf"):
+    is_recorded = len(recorded) == len(requests)
+    _check_ramp_up(flags, is_recorded)
+    if is_recorded and flags.request_rate == float("inf"):
         return recorded
     common = {"burstiness": flags.burstiness, "seed": flags.seed}
     if flags.ramp_up_strategy is None:
         return arrival_times(len(requests), rate=flags.request_rate, **common)
-    if None in (flags.ramp_up_start_rps, flags.ramp_up_end_rps):
-        raise InvalidValueError("ramp_up_start_rps", None, "both rates, for a ramp-up")
     return ramp_up_times(
         len(requests),
         strategy=flags.ramp_up_strategy,
@@ -64,3 +82,23 @@ def schedule(flags: argparse.Namespace, requests: list[BenchRequest]) -> list[fl
         end_rate=flags.ramp_up_end_rps,
         **common,
     )
+
+
+def _check_ramp_up(flags: argparse.Namespace, is_recorded: bool) -> None:
+    """Refuse half a ramp-up, and one beside other times.
+
+    Raises:
+      InvalidValueError: it is one.
+    """
+    strategy = flags.ramp_up_strategy
+    rates = (flags.ramp_up_start_rps, flags.ramp_up_end_rps)
+    if strategy is None and rates == (None, None):
+        return
+    if strategy is None:
+        raise InvalidValueError("ramp_up_strategy", None, "one, for a ramp-up")
+    if None in rates:
+        raise InvalidValueError("ramp_up_start_rps", None, "both rates, for a ramp-up")
+    if is_recorded:
+        raise InvalidValueError("ramp_up_strategy", strategy, "none, for a trace")
+    if flags.request_rate != float("inf"):
+        raise InvalidValueError("request_rate", flags.request_rate, "none, or no ramp")

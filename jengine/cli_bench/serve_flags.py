@@ -6,6 +6,7 @@ With --backend jengine there is no server: an engine of this process is asked.
 import argparse
 import asyncio
 import collections
+import datetime
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,14 @@ from jengine.bench.serve.outcome import Outcome
 from jengine.bench.serve.serve_report import DEFAULT_METRICS, format_serve_result
 from jengine.bench.serve.serve_result import NAMES, ServeResult, detailed, make_result
 from jengine.bench.serve.target import Target
-from jengine.cli_bench.dataset_flags import add_dataset_flags
+from jengine.cli_bench.dataset_flags import add_dataset_flags, dataset_name_of
 from jengine.cli_bench.flag_types import (
     add_setting,
     names,
     percents,
     say,
 )
-from jengine.cli_bench.load_flags import add_load_flags, schedule
+from jengine.cli_bench.load_flags import add_load_flags, check_schedule, schedule
 from jengine.cli_bench.serve_target import add_target_flags, open_target
 from jengine.errors import InvalidValueError
 
@@ -70,7 +71,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--append-result", action="store_true", help="add a line to the file instead"
     )
     group.add_argument("--result-dir", metavar="FOLDER", default=".")
-    group.add_argument("--result-filename", metavar="FILE")
+    group.add_argument(
+        "--result-filename", metavar="FILE", help="(backend, rate, date and time)"
+    )
     add_setting(parser, "--metadata", "NAME=VALUE", "kept in the JSON file")
     group.add_argument("--disable-tqdm", action="store_true")
 
@@ -86,7 +89,7 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
         )
     if not pathlib.Path(flags.result_dir).is_dir():
         raise InvalidValueError("result_dir", flags.result_dir, "a folder")
-    schedule(flags, [BenchRequest(prompt_tokens=1, output_tokens=1)])  # is it sound?
+    check_schedule(flags, is_recorded=dataset_name_of(flags) == "trace")
     done, requests = asyncio.run(_run(flags))
     result = make_result(
         done.outcomes, done.duration_s, percents=flags.metric_percentiles, slos=slos
@@ -115,9 +118,9 @@ def _tell_failures(outcomes: Sequence[Outcome]) -> None:
 
 
 async def _run(flags: argparse.Namespace) -> tuple[LoadRun, list[BenchRequest]]:
-    async with open_target(flags) as (target, requests):
+    async with open_target(flags) as (target, requests, warmups):
         times = schedule(flags, requests)
-        await _prepare(flags, target, requests)
+        await _prepare(flags, target, warmups)
         before = await _programs_of(target)
         bar = tqdm(total=len(requests), disable=flags.disable_tqdm, dynamic_ncols=True)
         with bar:
@@ -140,13 +143,12 @@ async def _programs_of(target: Target) -> int:
 
 
 async def _prepare(
-    flags: argparse.Namespace, target: Target, requests: list[BenchRequest]
+    flags: argparse.Namespace, target: Target, warmups: list[BenchRequest]
 ) -> None:
     """Wait for the server and let it warm up; nothing of it counts."""
     if flags.ready_check_timeout_sec:
-        await wait_until_ready(target, requests[0], flags.ready_check_timeout_sec)
-    warmups = requests[: flags.num_warmups]
-    if warmups:
+        await wait_until_ready(target, warmups[0], flags.ready_check_timeout_sec)
+    if flags.num_warmups:
         await run_load(
             target,
             warmups,
@@ -189,4 +191,9 @@ def _offered_rate(
 
 
 def _file_name(flags: argparse.Namespace) -> str:
-    return flags.result_filename or f"{flags.backend}-{flags.request_rate:g}qps.json"
+    if flags.result_filename:
+        return flags.result_filename
+    name = f"{flags.backend}-{flags.request_rate:g}qps"
+    if flags.append_result:  # to the file of the runs before
+        return f"{name}.json"
+    return f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}.json"

@@ -120,8 +120,10 @@ class _Reading:
         self.usage = event.get("usage") or self.usage
         for choice in event.get("choices") or ():
             text = self._text(choice)
-            # A first event may name the role alone, a last one the reason of the end.
-            if text or (not self._is_chat and choice.get("finish_reason") is None):
+            is_last = choice.get("finish_reason") is not None
+            # A first event may name the role alone, a last one the reason of the end:
+            # that is a piece only where the end was the whole output.
+            if text or (not self.times if is_last else not self._is_chat):
                 self.times.append(now)
                 self.texts.append(text)
         return None
