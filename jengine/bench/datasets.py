@@ -204,7 +204,7 @@ def _text(turn: Any) -> str:
 
 
 def _is_usable(prompt: int, output: int, *, is_recorded: bool) -> bool:
-    """Say whether lengths lie within vLLM's limits; a length that was given may be short."""
+    """Say whether lengths lie within vLLM's limits; a given output may be short."""
     return (
         prompt >= _LEAST_TOKENS
         and (output >= _LEAST_TOKENS or not is_recorded)

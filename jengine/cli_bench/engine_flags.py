@@ -10,13 +10,18 @@ from jengine.config import EngineConfig
 from jengine.demo_model import DEMO_MODEL
 
 
-def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Add `--model` and every option of the engine."""
+def add_model_flags(parser: argparse.ArgumentParser, *, note: str = "") -> None:
+    """Add `--model` and every option of the engine.
+
+    Args:
+      parser: of the command.
+      note: what else the help of `--model` says.
+    """
     parser.add_argument(
         "--model",
         default=DEMO_MODEL,
         help="folder or .gguf file of a checkpoint, or its name on the hub; without it"
-        " the demo model that ships with jengine is used",
+        f" the demo model that ships with jengine is used{note}",
     )
     add_engine_flags(parser)
 

@@ -43,12 +43,13 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Measure, print, and return the exit status."""
     # Here, because they import jax, and the command line starts without it.
     from jengine.bench.roofline.limits import measure_limits
-    from jengine.bench.roofline.plot import new_figure, plot_roofline
+    from jengine.bench.roofline.plot import plot_roofline
     from jengine.bench.roofline.roofline import decode_work, measure_roofline
+    from jengine.display.picture import new_figure
 
     del environment  # nothing is started
     if flags.png is not None:
-        new_figure()  # what is missing is missed before minutes of measuring
+        new_figure(1, 1)  # what is missing is missed before minutes of measuring
     llm = make_llm(flags, defaults={"max_num_seqs": max(flags.batches)})
     dtype = llm.config.dtype
     sizes = _sizes(flags.model)

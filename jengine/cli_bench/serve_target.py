@@ -62,7 +62,7 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--served-model-name", metavar="NAME", help="if it is not that of --model"
     )
-    add_setting(group, "--header", "NAME=VALUE", "an HTTP header")
+    add_setting(parser, "--header", "NAME=VALUE", "an HTTP header, for servers")
     group.add_argument(
         "--extra-body",
         type=json_object,
@@ -91,7 +91,9 @@ def add_target_flags(parser: argparse.ArgumentParser) -> None:
     for name in _PARAMS:
         kind = int if name == "top_k" else float
         group.add_argument("--" + name.replace("_", "-"), type=kind, metavar="X")
-    add_model_flags(parser)
+    add_model_flags(
+        parser, note="; a server's must be named, and has no options of the engine"
+    )
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from jengine.bench.roofline.roofline import RooflineResult
-from jengine.errors import UnsupportedError
+from jengine.display.picture import new_figure
 
 
 def plot_roofline(result: RooflineResult, path: str | os.PathLike[str]) -> None:
@@ -17,7 +17,7 @@ def plot_roofline(result: RooflineResult, path: str | os.PathLike[str]) -> None:
     Raises:
       UnsupportedError: matplotlib is not installed.
     """
-    figure = new_figure()
+    figure = new_figure(7, 4.5)
     axes = figure.subplots()
     batches = [point.batch for point in result.points]
     milliseconds = [point.seconds * 1e3 for point in result.points]
@@ -61,21 +61,3 @@ def _label_plainly(axis: Any) -> None:
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def new_figure() -> Any:
-    """Return a figure without a window.
-
-    Raises:
-      UnsupportedError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            "pictures need matplotlib: pip install matplotlib"
-        ) from error
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)  # no window, and nothing that other figures would share
-    return figure

@@ -49,6 +49,11 @@ def test_even_and_immediate_arrivals():
     assert offered_rate([0.0, 0.0]) == INFINITE
 
 
+@pytest.mark.parametrize("burstiness", [1e-4, 1e-300])
+def test_gaps_that_are_all_zero_are_an_infinite_rate(burstiness):
+    assert arrival_times(3, rate=2.0, burstiness=burstiness) == [0.0, 0.0, 0.0]
+
+
 def test_ramp_up_by_equal_steps_or_factors():
     linear = ramp_up_times(
         5, strategy="linear", start_rate=1.0, end_rate=5.0, burstiness=INFINITE

@@ -7,6 +7,7 @@ from jengine.bench.datasets import (
     shared_prefix_requests,
     sharegpt_requests,
     trace_requests,
+    unlike,
 )
 from jengine.bench.trace import TraceEntry
 from jengine.errors import InvalidValueError
@@ -89,6 +90,14 @@ def test_conversations_that_fit(conversations):
     assert one.output_tokens == 9
 
 
+def test_a_length_that_is_given_may_be_short(conversations):
+    found = sharegpt_requests(conversations, 10, encode=encode, output_len=2)
+    assert {(one.text, one.output_tokens) for one in found} == {
+        ("a b c d e", 2),
+        ("g h i j", 2),
+    }
+
+
 def test_no_conversation_that_fits(tmp_path):
     path = tmp_path / "empty.json"
     path.write_text("[]")
@@ -106,9 +115,28 @@ def test_files_of_another_form(tmp_path, text):
         sharegpt_requests(path, 10, encode=encode)
 
 
+def test_a_turn_without_text(tmp_path):
+    path = tmp_path / "null.json"
+    path.write_text('[{"conversations": [{"value": null}, {"value": "one two"}]}]')
+    with pytest.raises(InvalidValueError, match="TypeError: a value is None"):
+        sharegpt_requests(path, 10, encode=encode)
+
+
 def test_a_trace_keeps_times_and_lengths():
     entries = [TraceEntry(0.0, 3, 2), TraceEntry(1.5, 5, 4)]
     found = trace_requests(entries, vocab_size=10)
     assert [one.arrival_s for one in found] == [0.0, 1.5]
     assert [len(one.token_ids) for one in found] == [3, 5]
     assert [one.output_tokens for one in found] == [2, 4]
+
+
+def test_requests_unlike_others_share_what_these_share():
+    given = shared_prefix_requests(
+        4, num_prefixes=2, prefix_len=8, suffix_len=4, output_len=2, vocab_size=99
+    )
+    found = unlike(given, vocab_size=99)
+    assert [(o.prompt_tokens, o.output_tokens) for o in found] == [(12, 2)] * 4
+    begun = [one.token_ids[:8] for one in found]
+    assert len(set(begun)) == 2
+    assert not set(begun) & {one.token_ids[:8] for one in given}
+    assert {i for one in found for i in one.token_ids} <= set(range(99))

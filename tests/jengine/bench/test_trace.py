@@ -53,6 +53,16 @@ def test_zones_are_understood(write):
         "2024-05-10T00:00:00.250+00:00,1,1\n2024-05-10T00:00:01.000Z,1,1\n"
     )
     assert read_trace(path)[1].arrival_s == pytest.approx(0.75)
+    path = write(
+        "timestamp,prompt_tokens,output_tokens\n"
+        "2024-05-10T00:00:00.25-05:00,1,1\n"  # 05:00:00.25 of UTC
+        "2024-05-10T07:00:01.123456789+02:00,2,1\n2024-05-10T05:00:03,3,1\n"
+    )
+    assert [(one.arrival_s, one.prompt_tokens) for one in read_trace(path)] == [
+        (0.0, 1),
+        (pytest.approx(0.873456), 2),
+        (pytest.approx(2.75), 3),
+    ]
 
 
 @pytest.mark.parametrize(

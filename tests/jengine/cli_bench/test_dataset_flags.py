@@ -59,6 +59,21 @@ def test_what_is_too_long_is_refused(text, hint):
         make(text, max_model_len=300)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--random-range-ratio -1",
+        "--random-range-ratio nan",
+        "--trace-speed nan",
+        "--seed -1",
+    ],
+)
+def test_numbers_out_of_range_are_one_line(text, capsys):
+    with pytest.raises(SystemExit):
+        make(text, max_model_len=300)
+    assert f"argument {text.split()[0]}: " in capsys.readouterr().err
+
+
 def test_names_of_vllm():
     named = make("--random-input-len 5 --random-output-len 3")
     assert named == make("--input-len 5 --output-len 3")

@@ -36,3 +36,24 @@ def test_other_schedules():
     assert load_flags.schedule(rising, unrecorded) == pytest.approx([1.0, 1.5, 1.75])
     with pytest.raises(InvalidValueError, match="both rates"):
         load_flags.schedule(flags_of(ramp), unrecorded)
+
+
+RAMP = "--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 4"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_recorded", "message"),
+    [
+        (RAMP, True, "none, for a trace"),
+        (f"{RAMP} --request-rate 2", False, "none, or no ramp"),
+        ("--ramp-up-end-rps 4", False, "one, for a ramp-up"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused(text, is_recorded, message):
+    with pytest.raises(InvalidValueError, match=message):
+        load_flags.check_schedule(flags_of(text), is_recorded=is_recorded)
+
+
+def test_sound_flags_are_not_refused():
+    load_flags.check_schedule(flags_of(RAMP), is_recorded=False)
+    load_flags.check_schedule(flags_of("--request-rate 2"), is_recorded=True)

@@ -1,8 +1,14 @@
 """The command against an engine of this process, so that no server is needed."""
 
+import contextlib
 import json
+import re
+import types
 
 import pytest
+
+from jengine import AsyncLLM
+from jengine.cli_bench import serve_target
 
 SMALL = "serve --backend jengine --num-prompts 4 --input-len 4 --output-len 3"
 
@@ -42,6 +48,38 @@ def test_results_are_added_line_by_line(bench, tmp_path):
     assert [json.loads(line)["request_rate"] for line in lines] == ["inf", "inf"]
 
 
+def test_a_result_is_named_by_its_time(bench, tmp_path):
+    bench(f"{SMALL} --save-result --disable-tqdm --result-dir {tmp_path}")
+    (found,) = tmp_path.iterdir()
+    assert re.fullmatch(r"jengine-infqps-\d{8}-\d{6}\.json", found.name)
+
+
+def test_warm_ups_fill_no_cache_for_what_counts(bench, make_engine, monkeypatch):
+    engine = make_engine(num_blocks=100)
+    sent = []
+
+    @contextlib.contextmanager
+    def make(flags, *, is_async):
+        with AsyncLLM.from_engine(engine) as llm:
+            llm.config = types.SimpleNamespace(
+                vocab_size=26,
+                max_model_len=64,
+                asked=types.SimpleNamespace(model="letters"),
+            )
+            add = engine.add_request
+            engine.add_request = lambda *a, **k: (sent.append(a), add(*a, **k))[1]
+            yield llm
+
+    monkeypatch.setattr(serve_target, "make_llm", make)
+    status = bench(
+        "serve --backend jengine --num-prompts 4 --input-len 12 --output-len 3"
+        " --num-warmups 3 --ready-check-timeout-sec 9 --disable-tqdm"
+    )
+    assert (status, len(sent)) == (0, 1 + 3 + 4)
+    # The first warm-up is the one that the check of readiness sent.
+    assert engine.stats.prefix_cache_hits == 8
+
+
 def test_all_requests_failed(bench, capsys):
     status = bench(f"{SMALL} --disable-tqdm --top-p 0.5 --input-len 900")
     assert status == 1
@@ -59,6 +97,11 @@ def test_all_requests_failed(bench, capsys):
         ("--request-rate -2", "rate is -2.0; allowed: above 0"),
         ("--burstiness 0", "burstiness is 0.0; allowed: above 0"),
         ("--ramp-up-strategy linear --ramp-up-start-rps 1", "both rates"),
+        (
+            "--dataset-path no.csv --ramp-up-strategy linear --ramp-up-start-rps 1"
+            " --ramp-up-end-rps 2",
+            "none, for a trace",
+        ),
         ("--metric-percentiles 101", "101 is not from 0 to 100"),
         ("--save-result --result-dir no/such", "result_dir is 'no/such'"),
     ],

@@ -52,7 +52,7 @@ def test_every_flag_of_the_server():
 
 def test_a_server_gets_ids():
     pytest.importorskip("aiohttp")
-    target, requests = opened(
+    target, requests, _ = opened(
         "--model m --num-prompts 3 --input-len 5 --vocab-size 20 --output-len 2"
     )
     assert isinstance(target, HttpTarget)
@@ -62,7 +62,7 @@ def test_a_server_gets_ids():
 
 def test_a_chat_gets_text(alphabet_dir):
     pytest.importorskip("aiohttp")
-    _, requests = opened(
+    _, requests, _ = opened(
         f"--backend openai-chat --model {alphabet_dir} --num-prompts 2 --input-len 5"
     )
     assert all(one.text and not one.token_ids for one in requests)
@@ -71,16 +71,47 @@ def test_a_chat_gets_text(alphabet_dir):
 
 def test_a_tokenizer_may_be_named_instead(alphabet_dir):
     pytest.importorskip("aiohttp")
-    _, requests = opened(
+    _, requests, _ = opened(
         f"--backend openai-chat --model some/name --tokenizer {alphabet_dir}"
         " --num-prompts 1 --input-len 5"
     )
     assert requests[0].text
 
 
-def test_whose_tokenizer_makes_text_must_be_said():
-    with pytest.raises(InvalidValueError, match="whose tokenizer makes prompts"):
-        opened("--backend openai-chat --num-prompts 1")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--backend openai-chat", "model is None; .*whose tokenizer makes prompts"),
+        ("", "model is None; .*asked by this name"),
+        ("--tokenizer folder", "model is None"),
+        ("--model m --max-num-seqs 3", "max_num_seqs is 3; .*--backend jengine only"),
+        ("--backend jengine --vocab-size 9", "--vocab-size is 9; .*servers only"),
+        ("--backend jengine --header a=b", "--header is .*servers only"),
+        ('--backend jengine --extra-body {"a":1}', "--extra-body is .*servers only"),
+    ],
+)
+def test_what_a_backend_lacks_or_ignores_is_refused(text, message):
+    with pytest.raises(InvalidValueError, match=message):
+        opened(f"{text} --num-prompts 1")
+
+
+@pytest.mark.parametrize("text", ["--vocab-size 0", "--extra-body [1]"])
+def test_values_that_make_no_sense_are_one_line(text, capsys):
+    with pytest.raises(SystemExit):
+        flags_of(f"--model m {text}")
+    assert f"argument {text.split()[0]}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["openai", "openai-chat"])
+def test_servers_warm_up_with_other_prompts(alphabet_dir, backend):
+    pytest.importorskip("aiohttp")
+    _, requests, warmups = opened(
+        f"--backend {backend} --model {alphabet_dir} --num-prompts 4 --input-len 8"
+        " --output-len 2 --vocab-size 20 --num-warmups 3"
+    )
+    assert [one.prompt_tokens for one in warmups] == [8] * 3
+    prompts = [one.text or one.token_ids for one in requests]
+    assert not {p[:3] for p in prompts} & {(w.text or w.token_ids)[:3] for w in warmups}
 
 
 def test_text_that_is_known_is_kept():

@@ -1,3 +1,4 @@
+import itertools
 import types
 
 import pytest
@@ -22,21 +23,19 @@ class FakeLLM:
 @pytest.mark.parametrize("ahead", [False, True])
 def test_steps_in_which_all_decode(make_engine, ahead):
     engine = make_engine(ahead=ahead, num_blocks=100)
-    llm, rows, now = FakeLLM(engine), [], [0.0]
+    llm, rows = FakeLLM(engine), []
+    steps = (0.25, 0.5, 64.0, 0.25, 0.5)  # one that something else held up
+    times = itertools.chain.from_iterable((10.0, 10.0 + one) for one in steps)
     dispatch = engine._runner.dispatch
 
     def timed_dispatch(plan, **options):
         rows.append((len(plan.rows), plan.num_tokens))
         return dispatch(plan, **options)
 
-    def clock():
-        now[0] += 0.5 if len(rows) % 2 else 0.25  # a step takes one of two times
-        return now[0]
-
     engine._runner.dispatch = timed_dispatch
-    seconds = time_decode_steps(llm, 4, context=9, steps=6, clock=clock)
-    assert rows[-6:] == [(4, 4)] * 6
-    assert seconds in (0.25, 0.375, 0.5)
+    seconds = time_decode_steps(llm, 4, context=9, steps=5, clock=lambda: next(times))
+    assert rows[-5:] == [(4, 4)] * 5
+    assert seconds == 0.5
     assert not engine.has_unfinished_requests()
     assert engine.stats.num_blocks_in_use == 0
 

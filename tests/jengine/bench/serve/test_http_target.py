@@ -104,6 +104,16 @@ def test_without_usage_pieces_are_counted():
     assert (found.prompt_tokens, found.output_tokens, found.text) == (3, 3, "ab")
 
 
+def test_an_end_without_text_is_an_output():
+    found = send(Server(completion("", finish_reason="stop"), usage(4, 1), "[DONE]"))
+    assert (found.error, found.text, found.output_tokens) == (None, "", 1)
+    assert found.ttft_s == found.latency_s > 0
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    text = BenchRequest(text="Hello", prompt_tokens=1, output_tokens=7)
+    found = send(Server(chat(role="assistant"), end), text, is_chat=True)
+    assert (found.error, found.output_tokens, found.itl_s) == (None, 1, ())
+
+
 def test_a_chat():
     chunks = [
         chat(role="assistant", content=""),  # no token yet
