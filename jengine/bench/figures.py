@@ -27,7 +27,9 @@ class Summary:
     percentiles: tuple[tuple[float, float], ...]
 
 
-def summarise(values: Sequence[float], percents: Sequence[float] = (99.0,)) -> Summary:
+def summarise(
+    values: Sequence[float], percents: Sequence[float | int] = (99.0,)
+) -> Summary:
     """Return the figures of some values.
 
     >>> summarise([1.0, 2.0, 3.0, 4.0], [50, 99]).percentiles
