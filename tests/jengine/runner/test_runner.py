@@ -39,7 +39,6 @@ SMALL = {
     "max_num_batched_tokens": 24,
     "num_gpu_blocks_override": 12,
     "max_model_len": 96,
-    "compilation_cache_dir": False,
 }
 
 
@@ -127,6 +126,7 @@ def test_no_workload_compiles_anything_after_warm_up(
 ):
     options = SMALL | {"max_num_seqs": 2, "num_gpu_blocks_override": 8}
     options |= {"skip_tokenizer_init": False, "async_scheduling": ahead}
+    options |= {"compilation_cache_dir": False}
     llm = make_llm(byte_f2_dir, **options)
     runner = llm.llm_engine.runner
     start = count_compiles()
