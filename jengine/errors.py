@@ -68,7 +68,7 @@ class DeviceError(JengineError):
 
 
 class OutOfMemoryError(JengineError):
-    """Weights or KV pool do not fit into memory; the message says what to lower."""
+    """Weights, KV pool or a step do not fit into memory; it says what to lower."""
 
 
 class ChatTemplateError(JengineError):

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from tqdm.auto import tqdm
 
 from jengine.bench.latency import measure_latency
-from jengine.bench.saved import save_result
 from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
-from jengine.cli_bench.flag_types import count, not_negative, output_file
+from jengine.cli_bench.flag_types import count, not_negative
+from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
 HELP = "how long one batch takes"
 
@@ -31,12 +31,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--num-iters", type=count, default=30, metavar="N")
     parser.add_argument("--disable-detokenize", action="store_true")
-    parser.add_argument(
-        "--output-json",
-        type=output_file,
-        metavar="FILE",
-        help="write the result there",
-    )
+    add_result_flag(parser)
     add_model_flags(parser)
 
 
@@ -59,6 +54,5 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
             on_iteration=bar.update,
         )
     sys.stdout.write(f"{result}\n")
-    if flags.output_json is not None:
-        save_result(flags.output_json, result.to_dict())
+    save_if_asked(flags, result.to_dict())
     return 0

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from jengine.bench.saved import save_result
 from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, counts, output_file, say
+from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
 HELP = "step time against batch size, with the limits of the machine"
 
@@ -30,12 +30,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--png", type=output_file, metavar="FILE", help="draw it (needs matplotlib)"
     )
-    parser.add_argument(
-        "--output-json",
-        type=output_file,
-        metavar="FILE",
-        help="write the result there",
-    )
+    add_result_flag(parser)
     add_model_flags(parser)
 
 
@@ -69,8 +64,7 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
             on_point=_tell,
         )
     sys.stdout.write(f"{result}\n")
-    if flags.output_json is not None:
-        save_result(flags.output_json, result.to_dict())
+    save_if_asked(flags, result.to_dict())
     if flags.png is not None:
         plot_roofline(result, flags.png)
     return 0

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from jengine.bench.saved import save_result
 from jengine.bench.sweep import SweepPoint, format_sweep, run_sweep
 from jengine.bench.throughput import ThroughputResult, measure_throughput
 from jengine.cli_bench.dataset_flags import add_dataset_flags
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
-from jengine.cli_bench.flag_types import choices, not_negative, output_file, say
+from jengine.cli_bench.flag_types import choices, not_negative, say
+from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 from jengine.cli_bench.throughput_flags import requests_for
 
 HELP = "throughput over a grid of engine options"
@@ -37,12 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="requests before those that count, so that programs are compiled (all)",
     )
-    parser.add_argument(
-        "--output-json",
-        type=output_file,
-        metavar="FILE",
-        help="write all points there",
-    )
+    add_result_flag(parser, wording="write all points there")
     add_model_flags(parser)
 
 
@@ -51,9 +46,7 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     del environment  # nothing is started
     points = run_sweep(dict(flags.grid), lambda o: _measure(flags, o), _tell)
     sys.stdout.write(format_sweep(points))
-    if flags.output_json is not None:
-        listed = [point.to_dict() for point in points]
-        save_result(flags.output_json, {"points": listed})
+    save_if_asked(flags, {"points": [point.to_dict() for point in points]})
     return 0 if any(point.result for point in points) else 1
 
 

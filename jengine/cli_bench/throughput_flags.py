@@ -8,7 +8,6 @@ from typing import Any
 
 from jengine.bench.bench_request import BenchRequest
 from jengine.bench.programs import about_programs
-from jengine.bench.saved import save_result
 from jengine.bench.throughput import (
     ThroughputResult,
     measure_async_throughput,
@@ -17,7 +16,8 @@ from jengine.bench.throughput import (
 from jengine.cli_bench.company import watching_others
 from jengine.cli_bench.dataset_flags import add_dataset_flags, make_requests
 from jengine.cli_bench.engine_flags import add_model_flags, make_llm
-from jengine.cli_bench.flag_types import count, not_negative, output_file, say
+from jengine.cli_bench.flag_types import count, not_negative, say
+from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
 HELP = "how much is done when all requests are there at once"
 
@@ -33,12 +33,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--async-engine", action="store_true", help="through AsyncLLM, without warm-up"
     )
     parser.add_argument("--disable-detokenize", action="store_true")
-    parser.add_argument(
-        "--output-json",
-        type=output_file,
-        metavar="FILE",
-        help="write the result there",
-    )
+    add_result_flag(parser)
     add_model_flags(parser)
 
 
@@ -62,8 +57,7 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     sys.stdout.write(f"{result}\n")
     if result.compiled_programs:
         say(about_programs(result.compiled_programs))
-    if flags.output_json is not None:
-        save_result(flags.output_json, result.to_dict())
+    save_if_asked(flags, result.to_dict())
     return 0
 
 
