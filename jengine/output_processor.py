@@ -79,6 +79,7 @@ class OutputProcessor:
         self._stream_interval = stream_interval
         self._groups: dict[str, _Group] = {}
         self._live: dict[str, _Member] = {}  # by the scheduler's request ids
+        self._at_end: set[Request] = set()  # those whose text is made then
         self._offered: list[_Member] = []
 
     def add(
@@ -112,25 +113,30 @@ class OutputProcessor:
     def discard(self, group_id: str) -> None:
         """Forget a group; unknown ids are ignored."""
         for request_id in self.request_ids(group_id):
-            self._live.pop(request_id, None)
+            self._unfollow(request_id)
         self._groups.pop(group_id, None)
 
     def process(self, events: Iterable[TokenEvent]) -> ProcessedStep:
         """Take in a step's events."""
         outputs: list[RequestOutput] = []
         stopped: list[tuple[str, str]] = []
+        at_end = self._at_end
         for event in events:
-            member = self._live.get(event.request.request_id)
-            if member is None or member.state.request is not event.request:
+            request = event.request
+            # Most rows of most steps of an offline run need no more than this.
+            if request in at_end and request.finish_reason is None:
+                continue
+            member = self._live.get(request.request_id)
+            if member is None or member.state.request is not request:
                 continue
             state = member.state
             if event.prompt_logprobs is not None:
                 state.take_prompt(event.prompt_logprobs)
-                if not event.token_ids and not event.request.is_finished:
+                if not event.token_ids and not request.is_finished:
                     continue  # the prompt is not through yet
             state.take(event.logprobs)
-            if state.stop_string is not None and not event.request.is_finished:
-                stopped.append((event.request.request_id, state.stop_string))
+            if state.stop_string is not None and not request.is_finished:
+                stopped.append((request.request_id, state.stop_string))
             self._emit(member, outputs)
         return ProcessedStep(outputs, stopped)
 
@@ -140,6 +146,9 @@ class OutputProcessor:
         if group is None:
             return None
         delta = group.kind is RequestOutputKind.DELTA
+        for state in group.members:
+            if state.waits_for_end:
+                state.take(None)
         left = [
             state.completion(number, delta=delta)
             for number, state in enumerate(group.members)
@@ -165,7 +174,7 @@ class OutputProcessor:
                     self.discard(group.group_id)
                 elif state.is_finished:
                     state.has_ended = True  # its siblings go on
-                    self._live.pop(state.request_id, None)
+                    self._unfollow(state.request_id)
         self._offered = []
 
     def roll_back(self) -> list[Request]:
@@ -176,7 +185,8 @@ class OutputProcessor:
           everything is known about.
         """
         self._offered = []
-        self._live = {}  # what broke off may have been a change of this
+        # What broke off may have been a change of these.
+        self._live, self._at_end = {}, set()
         for group in self._groups.values():
             self._follow(group)
         for member in self._live.values():
@@ -205,6 +215,13 @@ class OutputProcessor:
         for index, state in enumerate(group.members):
             if not state.has_ended:
                 self._live[state.request_id] = _Member(state, group, index)
+                if state.waits_for_end:
+                    self._at_end.add(state.request)
+
+    def _unfollow(self, request_id: str) -> None:
+        member = self._live.pop(request_id, None)
+        if member is not None:
+            self._at_end.discard(member.state.request)
 
     def _emit(self, member: _Member, outputs: list[RequestOutput]) -> None:
         """Add an output if one is wanted now: of one completion, or all at the end."""

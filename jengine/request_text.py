@@ -6,7 +6,7 @@ from typing import Any
 from jengine.core.plan import PromptLogprobs, TokenLogprobs
 from jengine.core.request import FinishReason, Request
 from jengine.outputs import CompletionOutput, FlatLogprobs, Logprob
-from jengine.sampling_params import SamplingParams
+from jengine.sampling_params import RequestOutputKind, SamplingParams
 from jengine.text.detokenizer import IncrementalDetokenizer
 from jengine.text.stop import StopStrings
 from jengine.text.tokenizer import Tokenizer
@@ -20,6 +20,8 @@ class RequestText:
     Attributes:
       text: what may be shown.
       num_tokens: output tokens taken in.
+      waits_for_end: whether nothing is taken in before the request ends, because
+        nobody asks for it and it cannot end the request.
       logprobs: for each of them, what was asked for.
       prompt_logprobs: for each token of the prompt that has been reported on.
       cumulative_logprob: sum of their log-probabilities.
@@ -45,6 +47,9 @@ class RequestText:
         self._reports = params.num_reported is not None
         # One completion reports on the prompt for all of them.
         self._reports_prompt = request.options.num_prompt_logprobs is not None
+        is_asked = params.output_kind is not RequestOutputKind.FINAL_ONLY
+        reports = self._reports or self._reports_prompt
+        self.waits_for_end = not (is_asked or reports or params.stop)
         self.cumulative_logprob = 0.0
         self.sent: tuple[int, int] = (0, 0)
         self.offered: tuple[int, int] = (0, 0)
@@ -102,23 +107,22 @@ class RequestText:
         return self.stop_string is not None or (has_all and self.request.is_finished)
 
     def take(self, logprobs: TokenLogprobs | None) -> None:
-        """Take in the request's known tokens that are new."""
+        """Take in the request's known tokens that are new.
+
+        Args:
+          logprobs: of the last one.
+        """
         request = self.request
-        known = request.token_ids
-        while self.num_tokens < request.num_output_tokens and not self.stop_string:
-            index = request.num_prompt_tokens + self.num_tokens
-            is_last = index == len(known) - 1
-            ends = (
-                is_last
-                and request.finish_reason is FinishReason.STOP
-                # Or a grammar ended it, with a token that belongs to the text.
-                and known[index] in request.ending_ids
-            )
-            self.num_tokens += 1
-            if logprobs is not None and is_last:
+        new = request.token_ids[request.num_prompt_tokens + self.num_tokens :]
+        if self.params.stop:
+            self._take_up_to_stop(new, logprobs)
+        elif new:
+            self.num_tokens += len(new)
+            if logprobs is not None:
                 self._take_logprobs(logprobs)
-            if not ends or self.params.include_stop_str_in_output:
-                self._take_text(known[index])
+            if self._detokenizer is not None:
+                shown = new[:-1] if self._hides_last_token() else new
+                self._parts.append(self._detokenizer.append(shown))
         if request.is_finished and self.stop_string is None:
             self._parts.append(self._stops.finish())
 
@@ -160,6 +164,29 @@ class RequestText:
         """The output tokens taken in so far."""
         start = self.request.num_prompt_tokens
         return self.request.token_ids[start : start + self.num_tokens]
+
+    def _hides_last_token(self) -> bool:
+        """Whether the last known token ended the request and is no part of its text."""
+        request = self.request
+        return (
+            request.finish_reason is FinishReason.STOP
+            # Or a grammar ended it, with a token that belongs to the text.
+            and request.token_ids[-1] in request.ending_ids
+            and not self.params.include_stop_str_in_output
+        )
+
+    def _take_up_to_stop(
+        self, new: Sequence[int], logprobs: TokenLogprobs | None
+    ) -> None:
+        """Take in tokens one by one: which of them completes a stop string counts."""
+        for left, token_id in zip(range(len(new) - 1, -1, -1), new, strict=True):
+            if self.stop_string is not None:
+                return
+            self.num_tokens += 1
+            if not left and logprobs is not None:
+                self._take_logprobs(logprobs)
+            if left or not self._hides_last_token():
+                self._take_text(token_id)
 
     def _take_text(self, token_id: int) -> None:
         if self._detokenizer is None:

@@ -51,6 +51,8 @@ class ConstraintTracker:
           Requests that end by this: their text is complete, or cannot go on.
         """
         ended: list[tuple[str, FinishReason]] = []
+        if not self._tracked:
+            return ended
         for event in events:
             request = event.request
             tracked = self._tracked.get(request.request_id)

@@ -3,7 +3,8 @@
 The text of a token depends on its neighbours: a character may be spread over several
 tokens, and a leading space may belong to the word or be dropped at the start of a
 text. So each token is decoded together with a few before it, the prompt's last ones to
-begin with, and only the text that it adds is passed on.
+begin with, and only the text that it adds is passed on. A token that is whole
+characters, behind others that are, needs no decoding: its text is looked up.
 
 The result equals the tokenizer's own decoding of the whole, with two exceptions that
 follow from never taking text back. Where a decoder replaces a whole run of byte tokens
@@ -16,7 +17,8 @@ Source: the windowed decoding of Hugging Face text-generation-inference.
 import functools
 from collections.abc import Callable, Sequence
 
-from jengine.text.tokenizer import REPLACEMENT, Tokenizer
+from jengine.text.pieces import REPLACEMENT
+from jengine.text.tokenizer import Tokenizer
 
 _MAX_HELD = 3  # an unfinished UTF-8 character has at most three bytes
 _KEEP, _TRIM_AT, _TRIM_FORCED_AT = 5, 10, 64  # tokens in the window
@@ -46,37 +48,56 @@ class IncrementalDetokenizer:
         self._decode = _decoder(
             tokenizer, skip_special_tokens, spaces_between_special_tokens
         )
+        self._pieces = tokenizer.pieces
         self._known = tokenizer.known_token_ids
         self._hidden = tokenizer.special_token_ids if skip_special_tokens else ()
-        self._parts: list[str] = []
         self._window = self._last_visible(prompt_token_ids)
         self._num_settled = len(self._window)  # leading tokens given out whole
         self._decoded = self._decode(self._window)
         self._num_broken = _count_broken_end(self._decoded)  # of the prompt
         self._shown = self._decoded[: len(self._decoded) - self._num_broken]
-
-    @property
-    def text(self) -> str:
-        """All text given out so far."""
-        self._parts = ["".join(self._parts)]
-        return self._parts[0]
+        self._is_ahead = False  # of the two: the window's last tokens were looked up
 
     def append(self, token_ids: Sequence[int]) -> str:
         """Take the next tokens and return the text that is complete now."""
-        added = "".join([self._push(token) for token in token_ids])
-        self._parts.append(added)
-        return added
+        return "".join([self._push(token) for token in token_ids])
 
     def flush(self) -> str:
         """Return what was kept back, as the tokenizer decodes it; nothing follows."""
         added = self._own(self._decoded[len(self._shown) :])
         self._shown = self._decoded
-        self._parts.append(added)
         return added
 
     def _push(self, token: int) -> str:
         if not self._is_visible(token):
             return ""
+        if self._pieces is not None and self._is_settled():
+            piece = self._pieces[token]
+            if piece is not None:
+                self._go_ahead(token)
+                return piece
+        return self._push_decoded(token)
+
+    def _is_settled(self) -> bool:
+        """Whether there is text, all of it given out, and nothing is pending."""
+        if self._is_ahead:
+            return True
+        has_all_out = len(self._decoded) == len(self._shown)
+        return has_all_out and bool(self._window) and not self._num_broken
+
+    def _go_ahead(self, token: int) -> None:
+        if not self._is_ahead:
+            self._is_ahead = True
+            self._window = []
+        self._window.append(token)
+        if len(self._window) > _TRIM_AT:
+            del self._window[:-_KEEP]
+
+    def _push_decoded(self, token: int) -> str:
+        if self._is_ahead:
+            self._is_ahead = False
+            self._num_settled = len(self._window)
+            self._shown = self._decode(self._window)
         self._window.append(token)
         self._decoded = self._decode(self._window)
         if not self._decoded.startswith(self._shown):

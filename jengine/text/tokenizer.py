@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from jengine.errors import CheckpointError, ConfigError, PromptError
 from jengine.text.gguf_tokenizer import load_gguf_tokenizer
+from jengine.text.pieces import REPLACEMENT, Pieces, pieces_of
 from jengine.text.transformers_import import import_transformers
 
 if TYPE_CHECKING:
     import tokenizers
 
 MODES = ("auto", "hf", "slow")
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-"""What decoders write for bytes that are no character, or not one yet."""
 
 _MOST_PARTS = 4  # tokens before one that may belong to the same character
 
@@ -36,6 +34,7 @@ class Tokenizer:
       special_token_ids: ids that `skip_special_tokens` leaves out of text.
       known_token_ids: all ids that it knows.
       backend: the compiled tokenizer, None where decoding has to go through `hf`.
+      pieces: what single tokens add to a text; None where they do not tell.
     """
 
     hf: Any
@@ -44,6 +43,7 @@ class Tokenizer:
     special_token_ids: frozenset[int]
     known_token_ids: frozenset[int] = dataclasses.field(repr=False)
     backend: "tokenizers.Tokenizer | None" = dataclasses.field(repr=False)
+    pieces: Pieces | None = dataclasses.field(default=None, repr=False)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the token ids of a text.
@@ -140,24 +140,35 @@ def load_tokenizer(
     except (
         Exception
     ) as error:  # tokenizer files fail in as many ways as there are kinds
+        reason = " ".join(str(error).split()).rstrip(".")
         raise CheckpointError(
-            f"no tokenizer could be loaded from {str(path)!r}: {error}. "
-            "Pass tokenizer=... to name another place, or skip_tokenizer_init=True to "
-            "work with token ids only"
+            f"no tokenizer could be loaded from {str(path)!r}{_lack_of(path)}:"
+            f" {reason}. Pass tokenizer=... to name another place, or"
+            " skip_tokenizer_init=True to work with token ids only"
         ) from error
     return wrap_tokenizer(hf)
+
+
+def _lack_of(path: str | Path) -> str:
+    """Return what is obviously missing there, for a message; "" if nothing is."""
+    if not Path(path).is_dir():
+        return ", which is no folder here"
+    has_one = any(Path(path).glob("tokenizer.*"))
+    return "" if has_one else ", which holds no tokenizer.json"
 
 
 def wrap_tokenizer(hf: Any) -> Tokenizer:
     """Wrap a Hugging Face tokenizer that exists already."""
     known = frozenset(hf.get_vocab().values())
+    backend = hf.backend_tokenizer if _decodes_in_backend(hf) else None
     return Tokenizer(
         hf=hf,
         max_token_id=max(known, default=0),
         eos_token_id=hf.eos_token_id,
         special_token_ids=_special_token_ids(hf),
         known_token_ids=known,
-        backend=hf.backend_tokenizer if _decodes_in_backend(hf) else None,
+        backend=backend,
+        pieces=None if backend is None else pieces_of(backend),
     )
 
 

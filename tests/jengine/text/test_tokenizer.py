@@ -116,8 +116,13 @@ class TestLoad:
         assert load_tokenizer(str(directory), mode=mode).encode("a") == [97]
 
     def test_no_tokenizer_there(self, tmp_path: pathlib.Path) -> None:
-        with pytest.raises(CheckpointError, match="no tokenizer could be loaded from"):
+        with pytest.raises(CheckpointError, match="no tokenizer could be") as caught:
             load_tokenizer(tmp_path)
+        message = str(caught.value)
+        assert f"from {str(tmp_path)!r}, which holds no tokenizer.json: " in message
+        assert "\n" not in message
+        with pytest.raises(CheckpointError, match="which is no folder here: "):
+            load_tokenizer(tmp_path / "gone")
 
     def test_broken_file(self, tmp_path: pathlib.Path) -> None:
         file = write_byte_tokenizer(tmp_path) / "tokenizer.json"
