@@ -17,7 +17,12 @@ from jengine.input_processor import (
     find_end_tokens,
 )
 from jengine.output_processor import OutputProcessor
-from jengine.runner.build import build_runner, default_device, read_config
+from jengine.runner.build import (
+    build_runner,
+    default_device,
+    parse_config,
+    read_config,
+)
 from jengine.runner.device import compute_capability
 from jengine.runner.runner import ModelRunner
 from jengine.sampling_rules import GENERATION_CONFIG_FIELDS
@@ -53,6 +58,7 @@ def assemble(config: EngineConfig) -> Assembled:
         config.model,
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
+        check_config=parse_config,
     )
     model_config = read_config(checkpoint)
     device = default_device()

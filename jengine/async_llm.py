@@ -10,13 +10,14 @@ from typing import Any, no_type_check
 
 from jengine.assembly import assemble
 from jengine.async_stream import OutputStream, Reader, Switchboard
+from jengine.call_arguments import refuse_unbuilt
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig, ResolvedConfig
 from jengine.core.stats import SchedulerStats
 from jengine.demo_model import DEMO_MODEL
 from jengine.engine import LLMEngine
 from jengine.engine_thread import EngineThread
-from jengine.errors import InvalidValueError, refuse_unbuilt
+from jengine.errors import InvalidValueError
 from jengine.metrics import Metric
 from jengine.outputs import RequestOutput
 from jengine.sampling_params import RequestOutputKind, SamplingParams
@@ -130,7 +131,7 @@ class AsyncLLM:
           InvalidValueError: the id or the priority cannot be used.
           EngineStoppedError: the engine failed or was shut down.
         """
-        refuse_unbuilt(unbuilt)
+        refuse_unbuilt(self.generate, unbuilt)
         added = self._add(request_id, lambda: prompt, sampling_params, priority)
         with contextlib.closing(await added) as outputs:
             async for output in outputs:
@@ -188,7 +189,7 @@ class AsyncLLM:
           Its outputs to come. Unlike those of `generate` they go on when a reader is
           cancelled; they end the request when they are closed or dropped.
         """
-        refuse_unbuilt(unbuilt)
+        refuse_unbuilt(self.add_request, unbuilt)
         return await self._add(request_id, lambda: prompt, params, priority)
 
     async def abort(self, request_ids: str | Iterable[str]) -> None:

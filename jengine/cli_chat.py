@@ -3,10 +3,20 @@
 Only what the model says goes to stdout; prompts, echoes and remarks go to stderr.
 """
 
+import argparse
 import contextlib
+import io
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from jengine.cli_model import BadInputError, add_model_flag, load
+from jengine.cli_options import (
+    add_engine_flags,
+    add_sampling_flags,
+    take_engine,
+    take_sampling,
+)
 from jengine.cli_output import TextStream
 from jengine.errors import JengineError
 from jengine.sampling_params import SamplingParams
@@ -36,6 +46,45 @@ class Source(Protocol):
     def isatty(self) -> bool:
         """Return whether somebody types them."""
         ...
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    parser.description = (
+        "Talk to a model. Ctrl-C stops an answer; /help lists what can be typed besides"
+        " messages."
+    )
+    group = add_model_flag(parser)
+    group.add_argument("--system", metavar="TEXT", help="what the model is told first")
+    add_sampling_flags(parser, max_tokens="as many as fit")
+    add_engine_flags(parser)
+
+
+def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Hold a conversation and return the exit status.
+
+    Args:
+      flags: the parsed command line.
+      environment: variables of this process.
+
+    Raises:
+      BadInputError: a flag that makes no sense in a conversation.
+      JengineError: the model or a flag cannot be used.
+    """
+    del environment  # nothing is started
+    sampling, options = {"max_tokens": None} | take_sampling(flags), take_engine(flags)
+    if sampling.get("n", 1) != 1:
+        raise BadInputError(
+            f"--n {sampling['n']}: a conversation has one answer at a time"
+        )
+    if options.get("skip_tokenizer_init"):
+        raise BadInputError("chat needs a tokenizer: leave out --skip-tokenizer-init")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    llm, params = load(flags.model, sampling, options)
+    session = ChatSession(llm, params, flags.system, sys.stdout, sys.stderr)
+    session.run(read_lines(sys.stdin, sys.stdout, sys.stderr))
+    return 0
 
 
 def read_lines(

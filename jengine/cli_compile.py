@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jengine.aot.report import Report, make_report
 from jengine.aot.request import DEFAULT_CONTEXT, DEFAULT_LAYERS, SurveyRequest
@@ -21,15 +20,12 @@ EXIT_DOES_NOT_FIT = 2
 _PROGRESS_EVERY = 20  # programs
 
 
-def add_compile_command(commands: Any) -> None:
-    """Add the command to a parser's subcommands."""
-    parser = commands.add_parser(
-        "compile",
-        help="compile a model's programs for a card, without one",
-        description="Compile every program that an engine would run on a card, "
-        "without that card, and say what each costs. Needs only the model's "
-        "config.json, and `pip install 'jengine[aot]'`.",
-        allow_abbrev=False,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    parser.description = (
+        "Compile every program that an engine would run on a card, without that card,"
+        " and say what each costs. Needs only the model's config.json, and"
+        " `pip install 'jengine[aot]'`."
     )
     parser.add_argument(
         "--model",
@@ -79,7 +75,7 @@ def add_compile_command(commands: Any) -> None:
     add_engine_flags(parser)
 
 
-def run_compile(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
+def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run the command and return its exit status.
 
     Args:

@@ -4,25 +4,21 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 EXIT_CANNOT_RUN = 1
 
 
-def add_doctor_command(commands: Any) -> None:
-    """Add the command to a parser's subcommands."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what this machine has, and what is missing",
-        description="Say what this machine has, what jengine would choose on it and"
-        " why, and what mends what is missing. A bug report needs this. The exit status"
-        f" is {EXIT_CANNOT_RUN} if no model can be run.",
-        allow_abbrev=False,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    parser.description = (
+        "Say what this machine has, what jengine would choose on it and why, and what"
+        " mends what is missing. A bug report needs this. The exit status is"
+        f" {EXIT_CANNOT_RUN} if no model can be run."
     )
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
-def run_doctor(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
+def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run the command and return its exit status.
 
     Args:

@@ -3,22 +3,65 @@
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jengine.cli_model import BadInputError, add_model_flag, load
+from jengine.cli_options import (
+    add_engine_flags,
+    add_sampling_flags,
+    take_engine,
+    take_sampling,
+)
 from jengine.cli_output import (
     AnswerPrinter,
     TextStream,
     Totals,
     format_logprobs,
     format_prompt_logprobs,
+    format_run,
 )
 from jengine.outputs import RequestOutput
 from jengine.sampling_params import SamplingParams
 
+DEFAULT_MAX_TOKENS = 128  # vLLM's 16 is too short to read
 
-class BadInputError(ValueError):
-    """The command line, or a file that it names, cannot be used."""
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the command's flags."""
+    parser.description = (
+        "Continue prompts with a model; text goes to stdout as it grows."
+    )
+    add_prompt_flags(add_model_flag(parser))
+    add_sampling_flags(parser, max_tokens=str(DEFAULT_MAX_TOKENS))
+    add_engine_flags(parser)
+
+
+def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Answer all prompts and return the exit status.
+
+    Args:
+      flags: the parsed command line.
+      environment: variables of this process.
+
+    Raises:
+      BadInputError: there is no prompt, or no tokenizer for a chat.
+      JengineError: the model, a flag or a prompt cannot be used.
+    """
+    del environment  # nothing is started
+    texts = read_prompts(flags)
+    sampling = {"max_tokens": DEFAULT_MAX_TOKENS} | take_sampling(flags)
+    options = take_engine(flags)
+    llm, params = load(flags.model, sampling, options)
+    prompts: Sequence[Any] = texts
+    if flags.chat:
+        prompts = render_chats(llm, texts, options.get("chat_template"))
+    started = time.perf_counter()
+    totals = stream_answers(llm.llm_engine, prompts, texts, params, sys.stdout)
+    seconds = time.perf_counter() - started
+    sys.stderr.write(format_run(totals, seconds, llm.llm_engine.stats))
+    return 0
 
 
 def add_prompt_flags(group: argparse._ArgumentGroup) -> None:

@@ -130,11 +130,19 @@ def _dest(owner: type[Owner], name: str) -> str:
 
 
 def _limit(text: str) -> int | None:
-    return None if text == "none" else int(text)
+    return None if text == "none" else _integer(text, "none")
 
 
 def _length(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    return text if text == "auto" else _integer(text, "auto")
+
+
+def _integer(text: str, word: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        message = f"{text!r} is no whole number, nor {word!r}"
+        raise argparse.ArgumentTypeError(message) from error
 
 
 def _cache_dir(text: str) -> str | bool:

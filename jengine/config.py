@@ -15,6 +15,7 @@ from jengine.config_rules import CONFIG_RULES, UNBUILT_OPTIONS
 from jengine.errors import ConfigError, UnsupportedError
 from jengine.field_rules import apply_rules
 from jengine.logprobs import LogprobsMode
+from jengine.sampling_rules import SAMPLING_RULES
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,5 +324,7 @@ def _refuse_unbuilt(name: str, value: object) -> None:
 def _unknown_option(name: str, value: object, fields: set[str]) -> ConfigError:
     close = difflib.get_close_matches(name, sorted(fields), n=3)
     hint = f"Did you mean {' or '.join(close)}?" if close else None
+    if name in SAMPLING_RULES:
+        hint = "It is a field of SamplingParams, which each request has."
     allowed = "the options of EngineConfig; this is none of them"
     return ConfigError(name, value, allowed, hint)

@@ -154,5 +154,18 @@ UNBUILT_OPTIONS: Mapping[str, tuple[object, ...]] = {
     "pooler_config": (None,),
     "served_model_name": (None,),
     "use_tqdm_on_load": (True, False),
+    "allowed_media_domains": (None,),
+    "attention_config": (None, {}),
+    "enable_return_routed_experts": (False,),
+    "offload_group_size": (0,),
+    "offload_num_in_group": (1,),
+    "offload_params": (None,),
+    "offload_prefetch_step": (1,),
+    "profiler_config": (None, {}),
+    "quantization_config": (None,),
+    "return_sampling_mask": (False,),
+    "spec_method": (None,),
+    "spec_model": (None,),
+    "spec_tokens": (None,),
 }
 """vLLM's options without a field here, with the values that ask for nothing."""

@@ -9,16 +9,14 @@ import logging
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple, no_type_check
 
+from jengine.call_arguments import refuse_unbuilt
 from jengine.core.cache_manager import CacheManager
 from jengine.core.events import TokenEvent
 from jengine.core.plan import StepPlan
 from jengine.core.request import FinishReason, Request, RequestStatus
 from jengine.core.scheduler import Scheduler
 from jengine.core.stats import SchedulerStats
-from jengine.errors import (
-    InvalidValueError,
-    refuse_unbuilt,
-)
+from jengine.errors import InvalidValueError
 from jengine.input_processor import InputProcessor
 from jengine.metrics import Metric
 from jengine.metrics_recorder import MetricsRecorder
@@ -167,7 +165,7 @@ class LLMEngine:
           InvalidValueError: the id or the priority cannot be used.
         """
         self._recover_if_broken()
-        refuse_unbuilt(unbuilt)
+        refuse_unbuilt(self.add_request, unbuilt)
         parsed = parse_prompt(prompt)
         if not isinstance(params, SamplingParams):
             raise InvalidValueError("params", params, "a SamplingParams")

@@ -5,8 +5,6 @@ allowed and, where there is one, the way out. This module owns the wording of th
 message; each check decides only what to put in it. Standard library only.
 """
 
-from collections.abc import Mapping
-
 
 class JengineError(ValueError):
     """Root of every error that jengine raises on purpose."""
@@ -36,7 +34,7 @@ class InvalidValueError(JengineError):
         self.allowed = allowed
         self.hint = hint
         way_out = "" if hint is None else f". {hint}"
-        super().__init__(f"{field} is {_shorten(found)}; allowed: {allowed}{way_out}")
+        super().__init__(f"{field} is {shorten(found)}; allowed: {allowed}{way_out}")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from the parts, so that the error crosses process borders."""
@@ -75,23 +73,11 @@ class ChatTemplateError(JengineError):
     """A conversation cannot be rendered with the chat template."""
 
 
-def refuse_unbuilt(arguments: Mapping[str, object]) -> None:
-    """Refuse arguments of vLLM whose feature is not built, unless they ask for nothing.
-
-    Raises:
-      UnsupportedError: one of them is not None.
-    """
-    for name, value in arguments.items():
-        if value is not None:
-            raise UnsupportedError(
-                f"{name}={_shorten(value)} is not supported; leave it out"
-            )
-
-
 _LONGEST_SHOWN = 120  # characters of a value: a prompt may be a megabyte long
 
 
-def _shorten(value: object) -> str:
+def shorten(value: object) -> str:
+    """Return a value as it stands in a message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of too many digits, a deep dict

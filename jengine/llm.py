@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, no_type_check
 
 from jengine.assembly import assemble
+from jengine.call_arguments import refuse_unbuilt
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
 from jengine.demo_model import DEMO_MODEL
-from jengine.errors import InvalidValueError, UnsupportedError, refuse_unbuilt
+from jengine.errors import InvalidValueError, UnsupportedError
 from jengine.metrics import Metric
 from jengine.offline_loop import AskedRequest, OfflineLoop, Stream
 from jengine.outputs import RequestOutput
@@ -21,8 +22,9 @@ from jengine.sampling_params import RequestOutputKind, SamplingParams
 _UNBUILT_METHODS = frozenset(
     {
         "apply_model", "beam_search", "classify", "collective_rpc", "embed", "encode",
-        "enqueue", "reward", "score", "sleep", "start_profile",
-        "stop_profile", "wait_for_completion", "wake_up",
+        "enqueue", "enqueue_chat", "get_world_size", "release_kv_cache_memory",
+        "reset_mm_cache", "reward", "score", "sleep", "start_profile", "stop_profile",
+        "wait_for_completion", "wake_up",
     }
 )  # fmt: skip
 
@@ -85,11 +87,11 @@ class LLM:
     @no_type_check  # it checks its arguments, and says more than a type checker would
     def generate(
         self,
-        prompts: Any,
+        prompts: Any = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
-        priority: Sequence[int] | None = None,
+        priority: int | Sequence[int] | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
         **unbuilt: None,
     ) -> list[RequestOutput]:
@@ -103,7 +105,8 @@ class LLM:
           sampling_params: for all prompts, or one for each; None takes the model's
             own defaults.
           use_tqdm: whether to show progress, or what to show it with.
-          priority: of each prompt, under the priority policy; smaller is sooner.
+          priority: of all prompts, or of each, under the priority policy; smaller is
+            sooner.
           tokenization_kwargs: `{"add_special_tokens": False}` for text that holds its
             special tokens already, such as a BOS that a chat template wrote.
           **unbuilt: vLLM's other arguments; only None.
@@ -116,7 +119,7 @@ class LLM:
           SamplingParamsError: parameters do not suit the model.
           InvalidValueError: lists of different lengths.
         """
-        refuse_unbuilt(unbuilt)
+        refuse_unbuilt(self.generate, unbuilt)
         parsed = [
             tokenize_as(prompt, tokenization_kwargs)
             for prompt in parse_prompts(prompts)
@@ -133,6 +136,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         use_tqdm: bool | Callable[..., Any] = True,
         lora_request: None = None,
+        priority: int | Sequence[int] | None = None,
         chat_template: str | None = None,
         *,
         add_generation_prompt: bool = True,
@@ -140,7 +144,6 @@ class LLM:
         tools: list[Any] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         chat_template_content_format: str = "auto",
-        priority: Sequence[int] | None = None,
         **unbuilt: None,
     ) -> list[RequestOutput]:
         """Answer conversations, written out with the model's chat template.
@@ -150,6 +153,7 @@ class LLM:
           sampling_params: as for `generate`.
           use_tqdm: as for `generate`.
           lora_request: as in vLLM; only None.
+          priority: as for `generate`.
           chat_template: another template, as text or as a file's path.
           add_generation_prompt: whether to open the assistant's turn.
           continue_final_message: whether to go on with the last message instead.
@@ -157,13 +161,12 @@ class LLM:
           chat_template_kwargs: further variables for the template.
           chat_template_content_format: what the template gets as contents:
             "string", "openai" (lists of parts), or "auto", by what it takes.
-          priority: as for `generate`.
           **unbuilt: vLLM's other arguments; only None.
 
         Raises:
           ChatTemplateError: the conversation cannot be written out.
         """
-        refuse_unbuilt({"lora_request": lora_request, **unbuilt})
+        refuse_unbuilt(self.chat, {"lora_request": lora_request, **unbuilt})
         prompts = [
             self._chats.render(
                 conversation,
@@ -263,10 +266,11 @@ class LLM:
           reset_connector: as in vLLM; only False.
         """
         refuse_unbuilt(
+            self.reset_prefix_cache,
             {
                 "reset_running_requests": reset_running_requests or None,
                 "reset_connector": reset_connector or None,
-            }
+            },
         )
         return self.llm_engine.reset_prefix_cache()
 
@@ -276,7 +280,7 @@ class LLM:
         prompts: Sequence[ParsedPrompt],
         names: Sequence[str],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
-        priority: Sequence[int] | None,
+        priority: int | Sequence[int] | None,
         use_tqdm: bool | Callable[..., Any],
     ) -> list[RequestOutput]:
         inputs = self.llm_engine.inputs
@@ -284,9 +288,7 @@ class LLM:
         token_ids = [
             inputs.tokenize(*one) for one in zip(prompts, params, names, strict=True)
         ]
-        priorities = _per_prompt("priority", priority, len(prompts)) or [0] * len(
-            params
-        )
+        priorities = _priorities(priority, len(prompts))
         for one in priorities:
             inputs.check_priority(one)
         requests = zip(prompts, token_ids, params, priorities, strict=True)
@@ -324,20 +326,28 @@ class LLM:
             given = self.get_default_sampling_params()
         if isinstance(given, SamplingParams):
             given = [given] * count
-        listed = _per_prompt("sampling_params", given, count) or []
-        for params in listed:
+        listed = _per_prompt("sampling_params", given, count, "a SamplingParams")
+        for index, params in enumerate(listed):
             if not isinstance(params, SamplingParams):
-                raise InvalidValueError("sampling_params", params, "SamplingParams")
+                name = f"sampling_params[{index}]"
+                raise InvalidValueError(name, params, "a SamplingParams")
         for params in {id(params): params for params in listed}.values():
             self.llm_engine.inputs.check_params(params)
         return [dataclasses.replace(params, output_kind=kind) for params in listed]
 
 
-def _per_prompt(name: str, values: Any, count: int) -> list[Any] | None:
-    if values is None:
-        return None
+def _priorities(given: Any, count: int) -> list[Any]:
+    if given is None:
+        return [0] * count
+    if isinstance(given, int):
+        return [given] * count
+    return _per_prompt("priority", given, count, "an integer")
+
+
+def _per_prompt(name: str, values: Any, count: int, kind: str) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InvalidValueError(name, values, "one for all prompts, or a list")
+        allowed = f"{kind} for all prompts, or a list with one for each"
+        raise InvalidValueError(name, values, allowed)
     listed = list(values)
     if len(listed) != count:
         raise InvalidValueError(

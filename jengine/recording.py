@@ -17,6 +17,7 @@ from jengine.core.plan_json import (
     result_from_json,
     result_to_json,
 )
+from jengine.errors import InvalidValueError
 from jengine.runner_protocol import Runner
 
 
@@ -151,8 +152,19 @@ def record(llm: Any) -> Iterator[Recorder]:
     Args:
       llm: an `LLM` or an `LLMEngine`; best without requests at the start, for what
         they hold by then is in no plan that is recorded.
+
+    Raises:
+      InvalidValueError: it is neither.
     """
     engine = getattr(llm, "llm_engine", llm)
+    if not (hasattr(engine, "cache") and hasattr(engine, "runner")):
+        raise InvalidValueError(
+            "llm",
+            llm,
+            "an LLM or an LLMEngine",
+            "The engine of an AsyncLLM belongs to its thread: record(engine) before"
+            " AsyncLLM.from_engine(engine), or make the same requests of an LLM.",
+        )
     recorder, inner = Recorder(engine.cache), engine.runner
     engine.runner = RecordingRunner(inner, recorder)
     try:

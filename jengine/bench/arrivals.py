@@ -57,9 +57,12 @@ def ramp_up_times(
       seed: as for `arrival_times`.
 
     Raises:
-      InvalidValueError: a rate or burstiness of 0 or below.
+      InvalidValueError: a rate or burstiness of 0 or below, or an infinite rate.
     """
     _check_positive(start_rate=start_rate, end_rate=end_rate, burstiness=burstiness)
+    for name, rate in (("start_rate", start_rate), ("end_rate", end_rate)):
+        if np.isinf(rate):
+            raise InvalidValueError(name, rate, "finite, for a ramp")
     spaced = np.linspace if strategy == "linear" else np.geomspace
     rates = spaced(start_rate, end_rate, max(1, count))[:count]
     return np.cumsum(_gaps(rates, burstiness, seed)).tolist()

@@ -7,9 +7,7 @@ import pathlib
 import platform
 import subprocess
 from collections.abc import Iterable
-from typing import Any
-
-import psutil
+from typing import Any, NamedTuple
 
 import jengine
 
@@ -24,7 +22,7 @@ class Machine:
     Attributes:
       cpu: model of the processor.
       cores: CPUs that the process may use.
-      memory_bytes: of the machine.
+      memory_bytes: of the machine; None where psutil, which tells, is missing.
       system: kernel and architecture.
       python: version of the interpreter.
       versions: of jengine and of what it stands on.
@@ -34,7 +32,7 @@ class Machine:
 
     cpu: str
     cores: int
-    memory_bytes: int
+    memory_bytes: int | None
     system: str
     python: str
     versions: tuple[tuple[str, str], ...]
@@ -54,17 +52,40 @@ class Machine:
         return f"{self.cpu}, {self.cores} cores; Python {self.python}, {names}{commit}"
 
 
+class Memory(NamedTuple):
+    """Main memory.
+
+    Attributes:
+      total: bytes of the machine.
+      available: bytes that programs could still get.
+    """
+
+    total: int
+    available: int
+
+
 def describe_machine() -> Machine:
     """Look at this machine."""
+    memory = find_memory()
     return Machine(
         cpu=cpu_model(),
         cores=cpu_count(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=None if memory is None else memory.total,
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         versions=(("jengine", jengine.__version__), *_versions(_PACKAGES)),
         git_commit=git_commit(pathlib.Path(jengine.__file__).parent),
     )
+
+
+def find_memory() -> Memory | None:
+    """Return how much memory there is; None without psutil."""
+    try:
+        import psutil  # the doctor's report says so where it is missing
+    except ModuleNotFoundError:
+        return None
+    found = psutil.virtual_memory()
+    return Memory(found.total, found.available)
 
 
 def cpu_count() -> int:
@@ -76,7 +97,7 @@ def allowed_cpus() -> list[int]:
     """Return the numbers of the CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
-    return list(range(psutil.cpu_count() or 1))  # macOS does not tell
+    return list(range(os.cpu_count() or 1))  # macOS does not tell
 
 
 def cpu_model(cpuinfo: pathlib.Path = pathlib.Path("/proc/cpuinfo")) -> str:

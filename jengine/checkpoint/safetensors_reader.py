@@ -165,7 +165,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read as JSON: {error}") from error
+        raise CheckpointError(
+            f"{path}: cannot be read as JSON: {error}; mend it or download it again"
+        ) from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: holds {type(value).__name__}, not an object")
     return value

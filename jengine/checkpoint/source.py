@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def open_checkpoint(
     *,
     revision: str | None = None,
     trust_remote_code: bool = False,
+    check_config: Callable[[str, Mapping[str, Any]], object] | None = None,
 ) -> Checkpoint:
     """Open a checkpoint without reading its weights.
 
@@ -45,6 +47,9 @@ def open_checkpoint(
       revision: branch, tag or commit on the hub; a local path has none.
       trust_remote_code: accepted for symmetry with the tokenizer; reading weights
         never runs code from a checkpoint.
+      check_config: called with the checkpoint's path and its config before any weights
+        are looked for; may raise, for weights of a model that cannot be run need not
+        be there.
 
     Raises:
       CheckpointError: if there is none, or it is incomplete or damaged.
@@ -63,16 +68,20 @@ def open_checkpoint(
                 ".gguf file, or a name such as owner/model"
             )
         path = download(name, revision)
-    return _open_folder(path)
+    return _open_folder(path, check_config)
 
 
-def _open_folder(folder: Path) -> Checkpoint:
+def _open_folder(
+    folder: Path, check_config: Callable[[str, Mapping[str, Any]], object] | None
+) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             f"{folder}: config.json is missing; the folder holds {_listing(folder)}"
             f"{_gguf_hint(folder)}"
         )
     config = read_json(folder / "config.json")
+    if check_config is not None:
+        check_config(str(folder), config)
     _check_weights_exist(folder)
     tensors = SafetensorsReader(folder)
     generation = folder / "generation_config.json"

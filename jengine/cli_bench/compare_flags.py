@@ -17,16 +17,17 @@ from jengine.bench.compare.report import format_report, to_list
 from jengine.bench.machine import describe_machine
 from jengine.cli_bench.flag_types import (
     add_setting,
+    amount,
     count,
     counts,
     lengths,
     names,
     not_negative,
     output_file,
+    positive,
     say,
 )
 
-HELP = "engines side by side: jengine, transformers, vLLM, llama.cpp"
 EXIT_SOME_FAILED = 1
 
 
@@ -138,7 +139,7 @@ def _add_patience_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=count, default=usual.rounds, metavar="N")
     group.add_argument(
         "--max-foreign-cpus",
-        type=float,
+        type=amount,
         default=usual.max_foreign_cpus,
         metavar="X",
         help="CPUs that others may use during a call before it is repeated"
@@ -149,14 +150,14 @@ def _add_patience_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--quiet-wait",
-        type=float,
+        type=amount,
         default=usual.quiet_wait_s,
         metavar="SECONDS",
         help="longest wait for a quiet machine before a repetition",
     )
     group.add_argument(
         "--timeout",
-        type=float,
+        type=positive,
         default=usual.call_s,
         metavar="SECONDS",
         help="of a start, and of a call",

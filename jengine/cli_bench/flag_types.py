@@ -10,7 +10,7 @@ from typing import Any
 
 def count(text: str) -> int:
     """Read a number that is at least 1."""
-    number = int(text)
+    number = _integer(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
@@ -18,7 +18,7 @@ def count(text: str) -> int:
 
 def not_negative(text: str) -> int:
     """Read a number that is at least 0."""
-    number = int(text)
+    number = _integer(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{number} is less than 0")
     return number
@@ -26,15 +26,23 @@ def not_negative(text: str) -> int:
 
 def positive(text: str) -> float:
     """Read a number above 0."""
-    number = float(text)
+    number = _number(text)
     if not number > 0:  # not a number is none
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return number
 
 
+def amount(text: str) -> float:
+    """Read a number that is at least 0, with or without a fraction."""
+    number = _number(text)
+    if not number >= 0:  # not a number is none
+        raise argparse.ArgumentTypeError(f"{text} is not at least 0")
+    return number
+
+
 def ratio(text: str) -> float:
     """Read a number from 0 to below 1."""
-    number = float(text)
+    number = _number(text)
     if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not from 0 to below 1")
     return number
@@ -42,7 +50,10 @@ def ratio(text: str) -> float:
 
 def json_object(text: str) -> dict[str, Any]:
     """Read an object of JSON."""
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text} is no JSON object")
     return value
@@ -55,7 +66,7 @@ def counts(text: str) -> tuple[int, ...]:
 
 def numbers(text: str) -> tuple[float, ...]:
     """Read numbers, with commas in between."""
-    return tuple(float(one) for one in text.split(","))
+    return tuple(_number(one) for one in text.split(","))
 
 
 def percents(text: str) -> tuple[float, ...]:
@@ -120,6 +131,20 @@ def say(line: str) -> None:
     """Write a line of progress to stderr."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
 
 
 def _value(text: str) -> Any:

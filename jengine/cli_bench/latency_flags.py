@@ -15,8 +15,6 @@ from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, not_negative
 from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
-HELP = "how long one batch takes"
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags; defaults are vLLM's."""

@@ -57,6 +57,9 @@ def check_schedule(flags: argparse.Namespace, *, is_recorded: bool) -> None:
     Raises:
       InvalidValueError: a flag is missing, would be ignored, or is out of its range.
     """
+    wait_s = flags.ready_check_timeout_sec
+    if not wait_s >= 0:  # not a number is none
+        raise InvalidValueError("ready_check_timeout_sec", wait_s, "at least 0")
     arrival = 0.0 if is_recorded else None
     schedule(flags, [BenchRequest(prompt_tokens=1, output_tokens=1, arrival_s=arrival)])
 
@@ -102,3 +105,7 @@ def _check_ramp_up(flags: argparse.Namespace, is_recorded: bool) -> None:
         raise InvalidValueError("ramp_up_strategy", strategy, "none, for a trace")
     if flags.request_rate != float("inf"):
         raise InvalidValueError("request_rate", flags.request_rate, "none, or no ramp")
+    for name in ("ramp_up_start_rps", "ramp_up_end_rps"):
+        rate = getattr(flags, name)
+        if not 0 < rate < float("inf"):
+            raise InvalidValueError(name, rate, "a finite number above 0")

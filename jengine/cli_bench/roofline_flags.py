@@ -13,8 +13,6 @@ from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, counts, output_file, say
 from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
-HELP = "step time against batch size, with the limits of the machine"
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags."""

@@ -37,7 +37,6 @@ from jengine.cli_bench.serve_target import add_target_flags, open_target
 from jengine.errors import InvalidValueError
 
 _MOST_ERRORS = 10  # different ones that are shown
-HELP = "what users of a server notice under a load"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

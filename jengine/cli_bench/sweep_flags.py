@@ -17,8 +17,6 @@ from jengine.cli_bench.flag_types import choices, not_negative, say
 from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 from jengine.cli_bench.throughput_flags import requests_for
 
-HELP = "throughput over a grid of engine options"
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags."""

@@ -19,8 +19,6 @@ from jengine.cli_bench.engine_flags import add_model_flags, make_llm
 from jengine.cli_bench.flag_types import count, not_negative, say
 from jengine.cli_bench.result_file import add_result_flag, save_if_asked
 
-HELP = "how much is done when all requests are there at once"
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the command's flags; defaults are vLLM's."""

@@ -4,9 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import psutil
-
-from jengine.bench.machine import Machine, describe_machine
+from jengine.bench.machine import Machine, describe_machine, find_memory
 from jengine.doctor.choices import list_choices
 from jengine.doctor.device import DeviceFacts, probe_device
 from jengine.doctor.folder import FolderFacts, look_at_folder
@@ -85,12 +83,16 @@ def make_report(found: Found, environment: Mapping[str, str]) -> Report:
 
 
 def _machine(found: Found) -> Iterator[Fact]:
-    machine, memory = found.machine, psutil.virtual_memory()
+    machine, memory = found.machine, find_memory()
     yield Fact("jengine", dict(machine.versions)["jengine"] + _commit(machine))
     yield Fact("Python", f"{machine.python}, {sys.executable}")
     yield Fact("system", machine.system)
     yield Fact("processor", f"{machine.cpu}, {machine.cores} CPUs for this process")
-    yield Fact("memory", f"{_gib(memory.total)}, {_gib(memory.available)} available")
+    if memory is None:
+        yield Fact("memory", "unknown", "psutil would tell")
+    else:
+        size = f"{_gib(memory.total)}, {_gib(memory.available)} available"
+        yield Fact("memory", size)
     for gpu in found.gpus:
         size = f"{gpu.memory_mib} MiB, {gpu.used_mib} MiB in use"
         yield Fact("GPU", f"{gpu.name}, {size}, driver {gpu.driver}")

@@ -7,7 +7,7 @@ from jengine.doctor.device import DeviceFacts
 from jengine.doctor.folder import FolderFacts
 from jengine.doctor.nvidia import LEAST_DRIVER, NvidiaGpu, newest_cuda
 from jengine.doctor.report import Problem
-from jengine.doctor.software import Software
+from jengine.doctor.software import FOR_SOME, Software
 
 _LEAST_FREE = 2**30  # bytes of a disk, for compiled programs
 _MOST_USED = 0.2  # share of a card that others may hold unmentioned
@@ -42,9 +42,14 @@ def find_problems(
 
 
 def _of_packages(software: Software) -> Iterator[Problem]:
-    if software.missing:
-        names = " ".join(software.missing)
+    stopping = [name for name in software.missing if name not in FOR_SOME]
+    if stopping:
+        names = " ".join(stopping)
         yield Problem(f"not installed: {names}", f"pip install {names}", stops=True)
+    for name in software.missing:
+        if name in FOR_SOME:
+            what = f"not installed: {name}, for {FOR_SOME[name]}"
+            yield Problem(what, f"pip install {name}")
     if software.mismatched:
         found = ", ".join(f"{n} {v}" for n, v in software.mismatched.items())
         yield Problem(
@@ -145,14 +150,9 @@ def _of_cards(device: DeviceFacts, gpus: Sequence[NvidiaGpu]) -> Iterator[Proble
 
 
 def _of_cache(device: DeviceFacts, cache: FolderFacts | None) -> Iterator[Problem]:
-    if device.error is not None:
+    if device.error is not None or cache is None:
         return
-    if cache is None:
-        yield Problem(
-            "compiled programs are not kept: platformdirs is not installed",
-            "pip install platformdirs",
-        )
-    elif not cache.can_write or cache.free_bytes < _LEAST_FREE:
+    if not cache.can_write or cache.free_bytes < _LEAST_FREE:
         why = "is full" if cache.can_write else "cannot be written"
         others = "let JAX_COMPILATION_CACHE_DIR name another folder"
         own = 'LLM(..., compilation_cache_dir="another folder")'

@@ -4,10 +4,21 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Callable, Mapping
 
+# Those of pyproject.toml, and jaxlib, which comes with jax. Not read from the installed
+# metadata: a checkout that was not installed has none.
 NEEDED = (
-    "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "safetensors",
-    "huggingface_hub", "gguf", "llguidance",
+    "jax", "jaxlib", "flax", "jaxtyping", "ml_dtypes", "numpy", "transformers",
+    "tokenizers", "safetensors", "huggingface_hub", "gguf", "llguidance", "jinja2",
+    "tqdm", "platformdirs", "psutil", "rich",
 )  # fmt: skip
+# Models run without these; what lacks then.
+FOR_SOME = {
+    "gguf": ".gguf files",
+    "llguidance": "structured outputs",
+    "jinja2": "chat templates",
+    "platformdirs": "keeping compiled programs",
+    "rich": "the colours of this report",
+}
 # By what each is for.
 OPTIONAL = {
     "matplotlib": "pictures",

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from jengine.doctor.report import Fact, Report
 
 _INDENT = "  "
+Line = tuple[tuple[str, str], ...]  # pieces of text, each with its style
 
 
 def print_report(report: Report, file: Any) -> None:
@@ -16,39 +14,45 @@ def print_report(report: Report, file: Any) -> None:
 
     Args:
       report: what was found.
-      file: a text stream, such as stdout; colours if it is a terminal.
+      file: a text stream, such as stdout; colours if it is a terminal and there is
+        rich, whose absence may be what the report is about.
     """
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ModuleNotFoundError:
+        for line in _lines(report):
+            file.write("".join(text for text, _ in line) + "\n")
+        return
     # Lines stay whole in files, so that they can be searched and pasted.
     console = Console(file=file, highlight=False, soft_wrap=True)
     for line in _lines(report):
-        console.print(line, soft_wrap=True)
+        console.print(Text.assemble(*line), soft_wrap=True)
 
 
-def _lines(report: Report) -> Iterator[Text]:
+def _lines(report: Report) -> Iterator[Line]:
     width = max((len(f.name) for fs in report.sections.values() for f in fs), default=0)
     for title, facts in report.sections.items():
         if facts:
-            yield Text(title, "bold")
+            yield ((title, "bold"),)
             yield from (_line(fact, width) for fact in facts)
-            yield Text("")
+            yield ()
     yield from _problems(report)
 
 
-def _line(fact: Fact, width: int) -> Text:
+def _line(fact: Fact, width: int) -> Line:
     value = " ".join(fact.value.split())
-    line = Text(f"{_INDENT}{fact.name.ljust(width)}{_INDENT}{value}")
-    if fact.why:
-        line.append(f" ({fact.why})", "dim")
-    return line
+    line = (f"{_INDENT}{fact.name.ljust(width)}{_INDENT}{value}", "")
+    return (line, (f" ({fact.why})", "dim")) if fact.why else (line,)
 
 
-def _problems(report: Report) -> Iterator[Text]:
+def _problems(report: Report) -> Iterator[Line]:
     if not report.problems:
-        yield Text("no problem found", "bold green")
+        yield (("no problem found", "bold green"),)
         return
-    yield Text("problems", "bold red")
+    yield (("problems", "bold red"),)
     for problem in report.problems:
-        yield Text(f"{_INDENT}{' '.join(problem.what.split())}")
-        yield Text(f"{_INDENT}-> ").append(problem.remedy, "bold")
+        yield ((f"{_INDENT}{' '.join(problem.what.split())}", ""),)
+        yield (f"{_INDENT}-> ", ""), (problem.remedy, "bold")
     if not report.can_run:
-        yield Text("\nno model can be run before this is mended", "bold red")
+        yield (("\nno model can be run before this is mended", "bold red"),)

@@ -1,6 +1,7 @@
 """Builds a runner: model in place, KV pool sized, compilation cache on."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -41,18 +42,27 @@ def default_device() -> Device:
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
-    """Parse the checkpoint's config.
+    """Parse the checkpoint's config; raises as `parse_config` does."""
+    return parse_config(checkpoint.path, checkpoint.config)
+
+
+def parse_config(path: str, config: Mapping[str, Any]) -> ModelConfig:
+    """Parse what a `config.json` holds.
+
+    Args:
+      path: of the checkpoint, for messages.
+      config: the parsed file.
 
     Raises:
       UnsupportedError: jengine cannot run this model; the message says why.
       CheckpointError: the config makes no sense.
     """
     try:
-        return ModelConfig.from_hf(dict(checkpoint.config))
+        return ModelConfig.from_hf(dict(config))
     except UnsupportedModelError as error:
-        raise UnsupportedError(f"{checkpoint.path}: {error}") from error
+        raise UnsupportedError(f"{path}: {error}") from error
     except ModelConfigError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def build_runner(

@@ -281,10 +281,14 @@ def test_options_that_cannot_be_met(folder, options, error):
         put_together(folder, **options)
 
 
-def test_unsupported_models_say_which(copy):
+def test_unsupported_models_say_which_with_and_without_weights(copy):
     _edit(copy, architectures=["BertModel"])
-    with pytest.raises(UnsupportedError, match=r"copy.*BertModel"):
+    with pytest.raises(UnsupportedError, match=r"copy.*BertModel.*Llama") as whole:
         put_together(copy)
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UnsupportedError) as bare:
+        put_together(copy)
+    assert str(bare.value) == str(whole.value)
 
 
 def test_packages_that_gpu_images_lack_are_needed_only_when_used(folder):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import jengine
-from jengine import cli
+from jengine import cli, cli_model
 from jengine.errors import ConfigError, PromptError
 from jengine.outputs import CompletionOutput, RequestOutput
 from jengine.sampling_params import RequestOutputKind, SamplingParams
@@ -84,7 +84,7 @@ def loaded(monkeypatch):
         made.append(FakeLLM(model, **options))
         return made[-1]
 
-    monkeypatch.setattr(cli, "_load", load)
+    monkeypatch.setattr(cli_model, "_load", load)
     return made
 
 

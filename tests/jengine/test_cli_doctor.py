@@ -8,6 +8,7 @@ import pytest
 from jengine import cli
 from jengine.doctor import diagnose
 from jengine.doctor.device import DeviceFacts
+from jengine.doctor.software import FOR_SOME, NEEDED
 
 
 @pytest.fixture
@@ -41,6 +42,46 @@ def test_json_of_a_machine_that_is_not(device, capsys):
     assert not found["can_run"]
     assert "no device" in found["problems"][0]["what"]
     assert found["packages"]["jax"]
+
+
+# As after a plain `pip install --no-deps`: no dependency is installed.
+BARE = """
+import importlib.metadata, sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in NEEDED:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+from jengine.doctor.software import NEEDED
+version = importlib.metadata.version
+sys.meta_path.insert(0, Lacking())
+
+def find(name):
+    if name in NEEDED:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+
+importlib.metadata.version = find
+from jengine import cli
+from jengine.doctor import diagnose
+from jengine.doctor.device import DeviceFacts
+whole, dead = diagnose.diagnose, DeviceFacts(error="no jax")
+diagnose.diagnose = lambda environment: whole(environment, probe=lambda _: dead)
+sys.exit(cli.main(["doctor"]))
+"""
+
+
+def test_the_report_needs_none_of_the_packages_that_it_looks_for():
+    done = subprocess.run(
+        [sys.executable, "-c", BARE], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    stopping = " ".join(name for name in NEEDED if name not in FOR_SOME)
+    assert f"  not installed: {stopping}\n  -> pip install {stopping}\n" in done.stdout
+    for name in FOR_SOME:
+        assert f"  -> pip install {name}\n" in done.stdout
 
 
 def test_a_platform_that_is_not_there_is_reported(tmp_path):

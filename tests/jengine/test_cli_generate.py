@@ -5,12 +5,12 @@ import types
 import pytest
 
 from jengine.cli_generate import (
-    BadInputError,
     add_prompt_flags,
     read_prompts,
     render_chats,
     stream_answers,
 )
+from jengine.cli_model import BadInputError
 from jengine.errors import PromptError
 from jengine.outputs import CompletionOutput, Logprob, RequestOutput
 from jengine.sampling_params import SamplingParams

@@ -110,6 +110,8 @@ def test_both_seeds_can_be_given(parser):
         ("--structured-outputs 3", "is no JSON object"),
         ('--structured-outputs {"chioce":["a"]}', "chioce"),
         ("--override-generation-config x", "is no JSON"),
+        ("--max-model-len x", "'x' is no whole number, nor 'auto'"),
+        ("--max-tokens 1.5", "'1.5' is no whole number, nor 'none'"),
     ],
 )
 def test_values_that_cannot_be_read(parser, capsys, line, named):

@@ -129,6 +129,11 @@ def test_pallas_needs_a_gpu_that_has_it(capability):
         resolve(config, limits)
 
 
+def test_an_option_of_requests_says_where_it_goes():
+    with pytest.raises(ConfigError, match=r"max_tokens is 8; .*of SamplingParams"):
+        EngineConfig.from_options("m", {"max_tokens": 8})
+
+
 def test_unknown_option_lists_close_names():
     with pytest.raises(ConfigError, match=r"Did you mean .*max_num_seqs"):
         EngineConfig.from_options("m", {"max_num_seq": 3})

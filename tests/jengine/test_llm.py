@@ -173,6 +173,7 @@ def test_chat_options(llm):
         GREEDY,
         False,
         None,
+        None,
         "{{ messages[0].content }}{% if tools %}y{% endif %}",
         tools=[{"type": "function", "function": {"name": "f"}}],
     )
@@ -239,6 +240,13 @@ def test_priorities_decide_the_order(f2_llm, priority, cached):
     outputs = f2_llm.generate(prompts, params, use_tqdm=False, priority=priority)
     assert [o.prompt_token_ids for o in outputs] == prompts
     assert [o.num_cached_tokens for o in outputs] == cached
+
+
+def test_one_priority_for_all_prompts(f2_llm, monkeypatch):
+    asked = []
+    monkeypatch.setattr(f2_llm._loop, "run", lambda requests, _: asked.extend(requests))
+    f2_llm.generate([[5], [6]], GREEDY, use_tqdm=False, priority=7)
+    assert [one.priority for one in asked] == [7, 7]
 
 
 @pytest.mark.parametrize("ahead_of_counter", [None, 0, 1, 2, 3])
@@ -309,12 +317,23 @@ def test_lora_is_refused(llm, call):
         {"sampling_params": 3},
         {"priority": [1]},
         {"priority": "ab"},
-        {"priority": 1},
+        {"priority": 1.5},
+        {"priority": True},
     ],
 )
 def test_arguments_that_do_not_fit_the_prompts(llm, arguments):
     with pytest.raises(InvalidValueError, match=next(iter(arguments))):
         llm.generate(["a", "b"], use_tqdm=False, **arguments)
+
+
+def test_ids_in_an_argument_of_their_own_are_refused_with_the_way_out(llm):
+    for prompts in ([], [None]):
+        with pytest.raises(
+            UnsupportedError, match=r'prompts=\[\{"prompt_token_ids": id'
+        ):
+            llm.generate(*prompts, prompt_token_ids=[[97]], use_tqdm=False)
+    with pytest.raises(PromptError, match="prompt is None; allowed: text, a list of"):
+        llm.generate()
 
 
 @pytest.mark.parametrize("options", [{"modle": "x"}, {"block_size": 0}, {"seed": "x"}])

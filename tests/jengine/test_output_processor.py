@@ -344,31 +344,6 @@ class TestOutputProcessor:
         step = processor.process([followed["a"].event(2), followed["b"].event(1)])
         assert [o.outputs[0].text for o in step.outputs] == ["abc", "ab"]
 
-    @pytest.mark.parametrize("asked", [{}, {"stop": ["x"]}, {"logprobs": 1}])
-    def test_final_text_is_made_at_the_end_where_nobody_looks_before(self, make, asked):
-        kind = RequestOutputKind.FINAL_ONLY
-        processor, followed = make(a={"output_kind": kind, **asked})
-        for token_id in (0, 1):
-            assert processor.process([followed["a"].event(token_id)]) == ([], [])
-            processor.commit()
-        (state,) = (member.state for member in processor._live.values())
-        assert state.num_tokens == (2 if asked else 0)
-        step = processor.process([followed["a"].event(2, FinishReason.LENGTH)])
-        done = step.outputs[0].outputs[0]
-        assert (done.text, done.token_ids) == ("abc", [0, 1, 2])
-
-    def test_an_abort_gives_what_there_is_of_final_text(self, make):
-        processor, followed = make(a={"output_kind": RequestOutputKind.FINAL_ONLY})
-        for token_id in (0, 1):
-            processor.process([followed["a"].event(token_id)])
-        followed["a"].request.finish(FinishReason.ABORT, None)
-        done = processor.last_output("a").outputs[0]
-        assert (done.text, done.token_ids, done.finish_reason) == (
-            "ab",
-            [0, 1],
-            "abort",
-        )
-
     @pytest.fixture
     def make_group(self, letters):
         """Returns a processor with a group of two, and their requests' stand-ins."""

@@ -1,7 +1,10 @@
+import asyncio
 import json
 
 import pytest
 
+from jengine import AsyncLLM
+from jengine.errors import InvalidValueError
 from jengine.recording import RecordedRun, RecordingRunner, record
 from jengine.sampling_params import SamplingParams
 
@@ -93,6 +96,28 @@ def test_a_record_of_another_schema_is_refused(make_engine):
     value["plans"][0]["schema"] = 0
     with pytest.raises(ValueError, match="schema 0"):
         RecordedRun.from_json(value)
+
+
+@pytest.mark.parametrize("make", [AsyncLLM.from_engine, lambda _: None])
+def test_what_cannot_be_recorded_says_what_can(make_engine, make):
+    llm = make(make_engine())
+    with pytest.raises(InvalidValueError, match="allowed: an LLM or an LLMEngine"):
+        record(llm).__enter__()
+    if llm is not None:
+        llm.shutdown()
+
+
+def test_an_engine_is_recorded_before_its_thread_takes_it(make_engine):
+    engine = make_engine()
+
+    async def ask(llm):
+        prompt = {"prompt_token_ids": [1, 2]}
+        params = SamplingParams(temperature=0, max_tokens=2)
+        return [output async for output in llm.generate(prompt, params)]
+
+    with record(engine) as recorder, AsyncLLM.from_engine(engine) as llm:
+        asyncio.run(ask(llm))
+    assert recorder.run.plans
 
 
 def test_a_reset_reaches_the_runner(engine):

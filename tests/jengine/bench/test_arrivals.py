@@ -71,3 +71,5 @@ def test_nonsense_is_refused(wrong):
         arrival_times(3, **wrong)
     with pytest.raises(InvalidValueError):
         ramp_up_times(2, strategy="linear", start_rate=1.0, end_rate=float("nan"))
+    with pytest.raises(InvalidValueError, match="start_rate is inf; allowed: finite"):
+        ramp_up_times(2, strategy="linear", start_rate=INFINITE, end_rate=1.0)

@@ -135,6 +135,16 @@ def test_ckp_03_no_weights(tmp_path):
         open_checkpoint(tmp_path)
 
 
+def test_a_config_can_be_refused_before_weights_are_looked_for(tmp_path):
+    (tmp_path / "config.json").write_text('{"a": 1}')
+
+    def refuse(path, config):
+        raise LookupError(f"{path} {config}")
+
+    with pytest.raises(LookupError, match=rf"^{tmp_path} \{{'a': 1\}}$"):
+        open_checkpoint(tmp_path, check_config=refuse)
+
+
 def test_ckp_03_no_config(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     with pytest.raises(

@@ -54,6 +54,26 @@ def test_a_flag_that_would_be_ignored_is_refused(text, is_recorded, message):
         load_flags.check_schedule(flags_of(text), is_recorded=is_recorded)
 
 
+@pytest.mark.parametrize("bad", ["nan", "inf", "0", "-1"])
+@pytest.mark.parametrize("name", ["ramp_up_start_rps", "ramp_up_end_rps"])
+def test_rates_of_a_ramp_are_finite_and_above_0(name, bad):
+    flag = "--" + name.replace("_", "-")
+    message = f"^{name} is {float(bad)}; allowed: a finite number above 0$"
+    with pytest.raises(InvalidValueError, match=message):
+        load_flags.check_schedule(flags_of(f"{RAMP} {flag} {bad}"), is_recorded=False)
+
+
+@pytest.mark.parametrize("bad", ["nan", "-1"])
+def test_a_wait_that_is_none(bad):
+    flags = flags_of(f"--ready-check-timeout-sec {bad}")
+    message = f"^ready_check_timeout_sec is {float(bad)}; allowed: at least 0$"
+    with pytest.raises(InvalidValueError, match=message):
+        load_flags.check_schedule(flags, is_recorded=False)
+
+
 def test_sound_flags_are_not_refused():
     load_flags.check_schedule(flags_of(RAMP), is_recorded=False)
     load_flags.check_schedule(flags_of("--request-rate 2"), is_recorded=True)
+    for wait in ("0", "9.5", "inf"):
+        flags = flags_of(f"--ready-check-timeout-sec {wait}")
+        load_flags.check_schedule(flags, is_recorded=False)

@@ -96,6 +96,7 @@ def test_all_requests_failed(bench, capsys):
         ("--percentile-metrics ttft,x", "percentile_metrics is 'x'"),
         ("--request-rate -2", "rate is -2.0; allowed: above 0"),
         ("--burstiness 0", "burstiness is 0.0; allowed: above 0"),
+        ("--ready-check-timeout-sec nan", "ready_check_timeout_sec is nan; allowed"),
         ("--ramp-up-strategy linear --ramp-up-start-rps 1", "both rates"),
         (
             "--dataset-path no.csv --ramp-up-strategy linear --ramp-up-start-rps 1"

@@ -1,4 +1,5 @@
 import dataclasses
+import sys
 
 from jengine.bench.machine import describe_machine
 from jengine.doctor.device import DeviceFacts
@@ -73,6 +74,11 @@ def test_a_folder_that_jax_was_told_of(tmp_path):
     )
     found = sections(told, cache=look_at_folder(tmp_path))["compiled programs"]
     assert found["folder"] == str(tmp_path)
+
+
+def test_without_psutil_memory_is_unknown(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert sections(CPU)["machine"]["memory"] == "unknown"
 
 
 def test_no_secret_is_shown():

@@ -41,6 +41,13 @@ def test_a_package_is_missing():
     assert problem.stops
 
 
+def test_a_package_that_models_run_without_is_missing():
+    first, second = problems(CPU, rich=None, psutil=None)
+    assert (first.what, first.stops) == ("not installed: psutil", True)
+    assert second.what == "not installed: rich, for the colours of this report"
+    assert (second.remedy, second.stops) == ("pip install rich", False)
+
+
 def test_a_plugin_of_another_version():
     what, remedy = only(problems(CPU, jax_cuda12_plugin="0.9.1"))
     assert "jax-cuda12-plugin 0.9.1 does not go with jaxlib 0.10.2" in what
@@ -131,7 +138,6 @@ def test_a_card_that_others_use():
 @pytest.mark.parametrize(
     ("cache", "remedy"),
     [
-        (None, "pip install platformdirs"),
         (FOLDER._replace(can_write=False), "compilation_cache_dir"),
         (FOLDER._replace(free_bytes=2**20), "compilation_cache_dir"),
     ],
@@ -139,6 +145,9 @@ def test_a_card_that_others_use():
 def test_programs_that_are_not_kept(cache, remedy):
     _, found = only(problems(CPU, cache=cache))
     assert remedy in found
+    what, found = only(problems(CPU, cache=None, platformdirs=None))
+    assert "keeping compiled programs" in what
+    assert found == "pip install platformdirs"
 
 
 def test_what_stops_everything_comes_first():

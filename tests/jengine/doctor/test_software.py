@@ -6,7 +6,13 @@ import tomllib
 import pytest
 
 import jengine
-from jengine.doctor.software import NEEDED, OPTIONAL, find_software, installed_version
+from jengine.doctor.software import (
+    FOR_SOME,
+    NEEDED,
+    OPTIONAL,
+    find_software,
+    installed_version,
+)
 
 VERSIONS = dict.fromkeys(NEEDED, "1.0") | {"jaxlib": "0.10.2"}
 
@@ -24,13 +30,17 @@ def test_what_is_installed_here():
     assert set(software.optional) == set(OPTIONAL)
 
 
-def test_every_needed_package_is_a_dependency():
+def test_the_needed_packages_are_the_dependencies():
     project = pathlib.Path(jengine.__file__).parent.parent / "pyproject.toml"
     if not project.is_file():
         pytest.skip("not a checkout")
     asked = tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"]
     names = {re.split("[<>=]", line)[0] for line in asked}
-    assert set(NEEDED) - {"jaxlib"} <= names  # jaxlib comes with jax
+    assert set(NEEDED) - {"jaxlib"} == names  # jaxlib comes with jax
+
+
+def test_what_only_some_features_need_is_needed():
+    assert set(FOR_SOME) < set(NEEDED)
 
 
 def test_missing_packages():

@@ -1,4 +1,5 @@
 import io
+import sys
 
 from jengine.doctor.report import Fact, Problem, Report
 from jengine.doctor.text import print_report
@@ -21,6 +22,15 @@ def test_lines_are_whole_and_without_colours_in_a_file():
         "\n"
         "no problem found\n"
     )
+
+
+def test_without_rich_the_same_text_is_plain(monkeypatch):
+    facts = (Fact("attention", "xla", "[a] CPU"), Fact("x", LONG))
+    problems = (Problem("no rich", "pip install rich"), Problem("a", "b", stops=True))
+    report = Report({"choices": facts}, problems)
+    with_rich = printed(report)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert printed(report) == with_rich
 
 
 def test_problems_and_their_remedies():
