@@ -8,8 +8,8 @@ import pytest
 from jengine import SamplingParams
 
 SMALL = {
-    "max_num_seqs": 4,
-    "max_num_batched_tokens": 32,
+    "max_num_seqs": 2,
+    "max_num_batched_tokens": 16,
     "max_model_len": 64,
     "num_gpu_blocks_override": 12,
     "block_size": 8,
