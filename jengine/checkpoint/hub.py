@@ -10,7 +10,7 @@ _WANTED = ("*.safetensors", "*.json", "*.model", "*.jinja", "*.txt")
 _SECOND_COPIES = ("consolidated*", "original/*", "onnx/*")
 
 
-def download(name: str, revision: str | None) -> Path:
+def download(name: str, revision: str | None, *, only: str | None = None) -> Path:
     """Return the local folder of a repository, downloading what is not cached.
 
     Without a network the cached copy is used.
@@ -18,6 +18,7 @@ def download(name: str, revision: str | None) -> Path:
     Args:
       name: repository, such as "owner/model".
       revision: branch, tag or commit; None for the main branch.
+      only: the one file to fetch; None fetches all that a checkpoint needs.
 
     Raises:
       CheckpointError: if there is no such repository, or no network and no copy.
@@ -30,7 +31,7 @@ def download(name: str, revision: str | None) -> Path:
         folder = huggingface_hub.snapshot_download(
             name,
             revision=revision,
-            allow_patterns=list(_WANTED),
+            allow_patterns=[only] if only else list(_WANTED),
             ignore_patterns=list(_SECOND_COPIES),
         )
     except (HfHubHTTPError, OSError, ValueError) as error:

@@ -67,6 +67,9 @@ def open_checkpoint(
                 "Hugging Face hub; give the path of a folder with config.json, of a "
                 ".gguf file, or a name such as owner/model"
             )
+        if check_config is not None:
+            # Gigabytes of weights come later, if the model can be run.
+            _check_config(download(name, revision, only="config.json"), check_config)
         path = download(name, revision)
     return _open_folder(path, check_config)
 
@@ -92,6 +95,14 @@ def _open_folder(
         tensors=tensors,
         tokenizer_path=str(folder),
     )
+
+
+def _check_config(
+    folder: Path, check_config: Callable[[str, Mapping[str, Any]], object]
+) -> None:
+    file = folder / "config.json"
+    if file.is_file():  # what is missing is said when all has been fetched
+        check_config(str(folder), read_json(file))
 
 
 def _open_gguf(path: Path) -> Checkpoint:

@@ -80,3 +80,15 @@ def test_no_pickle_is_ever_asked_for(monkeypatch):
     )
     assert [file for file in yes if not wanted(file)] == []
     assert [file for file in no if wanted(file)] == []
+
+
+def test_one_file_alone(monkeypatch):
+    asked = {}
+
+    def snapshot_download(name, **options):
+        asked.update(options)
+        return "/somewhere"
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    download("owner/m", None, only="config.json")
+    assert asked["allow_patterns"] == ["config.json"]

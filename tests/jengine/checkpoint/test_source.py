@@ -173,6 +173,23 @@ def test_hub_name_goes_to_the_hub(sharded, monkeypatch):
     assert checkpoint.path == str(sharded)
 
 
+def test_no_weights_are_downloaded_of_a_model_that_cannot_be_run(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    asked = []
+
+    def download(name, revision, only=None):
+        asked.append(only)
+        return tmp_path
+
+    def refuse(path, config):
+        raise LookupError(f"{config}")
+
+    monkeypatch.setattr("jengine.checkpoint.source.download", download)
+    with pytest.raises(LookupError, match="'a': 1"):
+        open_checkpoint("owner/some-model", check_config=refuse)
+    assert asked == ["config.json"]
+
+
 def test_a_file_must_be_gguf(sharded):
     with pytest.raises(CheckpointError, match=r"must be a \.gguf file.*the folder"):
         open_checkpoint(sharded / "config.json")
