@@ -5,6 +5,9 @@ states. Parameters keep the checkpoint's `[out, in]` layout; query, key and valu
 projections are one array, and so are gate and up.
 """
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -95,10 +98,26 @@ class Llama(nnx.Module):
             zip(self.layers, kv.layers, strict=True)
         ):
             with jax.named_scope(f"layer_{number}"):
-                x, cache = layer(x, inputs, cache, turn, attend)
+                graphdef, params = nnx.split(layer)
+                x, cache = _run_layer(graphdef, params, x, inputs, cache, turn, attend)
             caches.append(cache)
         with jax.named_scope("final_norm"):
             return self.norm(x), KVCache(layers=tuple(caches))
+
+
+# The jit lets layers that are alike share one trace: most of what a start takes that
+# finds its programs on disk is tracing them.
+@functools.partial(jax.jit, static_argnames=("graphdef", "attend"))
+def _run_layer(
+    graphdef: nnx.GraphDef,
+    params: Any,
+    x: Float[Array, "T M"],
+    inputs: StepInputs,
+    cache: LayerCache,
+    turn: Rotation,
+    attend: Attend,
+) -> tuple[Float[Array, "T M"], LayerCache]:
+    return nnx.merge(graphdef, params)(x, inputs, cache, turn, attend)
 
 
 def parameter_sources(config: ModelConfig) -> dict[Path, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 _DECODE_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SMALLEST_TOKENS = 16
-_HALF_STEPS_FROM = 128
+_HALF_STEPS_FROM, _QUARTER_STEPS_FROM = 128, 512
 FEWEST_ROWS_ON_GPU = 2
 _NARROW_TABLE = 128
 
@@ -94,7 +94,7 @@ def make_buckets(
     max_num_seqs: int,
     token_budget: int,
     max_blocks: int,
-    half_steps: bool = False,
+    between: bool = False,
     fewest_rows: int = 1,
 ) -> Buckets:
     """Choose the sizes for an engine's limits.
@@ -103,14 +103,14 @@ def make_buckets(
       max_num_seqs: most rows of a step.
       token_budget: most tokens of a step.
       max_blocks: most blocks of a row.
-      half_steps: put a size between each two large numbers of tokens. Worth the
-        further programs where a step takes as long as its padded tokens, and where
-        programs are compiled when they are first used.
+      between: put sizes between the powers of two, one from 128 tokens and three
+        from 512. Worth the further programs where a step takes as long as its padded
+        tokens, and where programs are compiled when they are first used.
       fewest_rows: rows of the smallest bucket, where there are so many.
     """
     more = range(_DECODE_ROWS[-1] + 128, max_num_seqs, 128)
     rows = [r for r in (*_DECODE_ROWS, *more) if fewest_rows <= r < max_num_seqs]
-    tokens = _token_sizes(token_budget, half_steps=half_steps)
+    tokens = _token_sizes(token_budget, between=between)
     widths = [w for w in (_NARROW_TABLE,) if 2 * w <= max_blocks]
     return Buckets(
         rows=(*rows, max_num_seqs),
@@ -119,14 +119,16 @@ def make_buckets(
     )
 
 
-def _token_sizes(token_budget: int, *, half_steps: bool) -> tuple[int, ...]:
+def _token_sizes(token_budget: int, *, between: bool) -> tuple[int, ...]:
     largest = max(_SMALLEST_TOKENS, token_budget)
     doubled = itertools.accumulate(
         itertools.repeat(2), operator.mul, initial=_SMALLEST_TOKENS
     )
     sizes = list(itertools.takewhile(lambda size: size < largest, doubled))
-    if half_steps:
-        sizes += [3 * size // 2 for size in sizes if size >= _HALF_STEPS_FROM]
+    if between:
+        halves = [3 * size // 2 for size in sizes if size >= _HALF_STEPS_FROM]
+        large = [size for size in sizes if size >= _QUARTER_STEPS_FROM]
+        sizes += [*halves, *(n * size // 4 for size in large for n in (5, 7))]
     return (*sorted(size for size in sizes if size < largest), largest)
 
 

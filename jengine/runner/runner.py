@@ -135,7 +135,7 @@ class ModelRunner:
             max_num_seqs=limits.max_num_seqs,
             token_budget=limits.token_budget,
             max_blocks=max_blocks,
-            half_steps=device.platform == "cpu",
+            between=device.platform == "cpu",
             fewest_rows=1 if device.platform == "cpu" else FEWEST_ROWS_ON_GPU,
         )
         self._max_blocks = max_blocks

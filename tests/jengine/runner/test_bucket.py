@@ -12,13 +12,14 @@ def test_sizes_of_a_large_engine():
     assert buckets.table_widths == (128, 2048)
 
 
-def test_half_steps_waste_at_most_a_third_of_a_large_step():
+def test_sizes_in_between_waste_at_most_a_fifth_of_a_large_step():
     buckets = make_buckets(
-        max_num_seqs=4, token_budget=2048, max_blocks=8, half_steps=True
+        max_num_seqs=4, token_budget=2048, max_blocks=8, between=True
     )
-    sizes = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-    assert buckets.tokens == sizes
-    odd = make_buckets(max_num_seqs=4, token_budget=300, max_blocks=8, half_steps=True)
+    small, large = (16, 32, 64, 128, 192, 256, 384), (512, 640, 768, 896)
+    larger = (1024, 1280, 1536, 1792, 2048)
+    assert buckets.tokens == (*small, *large, *larger)
+    odd = make_buckets(max_num_seqs=4, token_budget=300, max_blocks=8, between=True)
     assert odd.tokens == (16, 32, 64, 128, 192, 256, 300)
 
 
