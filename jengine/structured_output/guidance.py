@@ -11,7 +11,9 @@ from llguidance.numpy import fill_next_token_bitmask
 from jengine.errors import UnsupportedError
 from jengine.structured_output import schema_rewrite
 from jengine.structured_output.constraint import ConstraintError, GrammarError
+from jengine.structured_output.regex_rewrite import narrowed
 from jengine.structured_output.schema_checks import refuse_unkept
+from jengine.structured_output.schema_ends import without_endless
 from jengine.structured_outputs import StructuredOutputsParams
 from jengine.text.tokenizer import Tokenizer
 
@@ -41,12 +43,13 @@ class GuidanceGrammars:
           eos_token_ids: ids that end an output.
 
         Raises:
-          UnsupportedError: a tokenizer written in Python, or one without an
-            end-of-sequence token.
+          UnsupportedError: a tokenizer written in Python, one that changes its text
+            afterwards, or one without an end-of-sequence token.
         """
         if tokenizer.backend is None:
             raise UnsupportedError(
-                "structured outputs need a fast tokenizer; this one is in Python"
+                "structured outputs need a fast tokenizer whose text is not changed"
+                " afterwards; this one is in Python, or cleans up spaces"
             )
         if not eos_token_ids:
             raise UnsupportedError(
@@ -174,7 +177,7 @@ def _source(params: StructuredOutputsParams, special_tokens: frozenset[str]) -> 
     text = str(getattr(params, params.kind))
     kind = "grammar" if "::=" in text else "lark"  # as every rule of GBNF has
     if params.kind == "regex":
-        kind = "regex"
+        kind, text = "regex", narrowed(text)
     try:
         return llguidance.grammar_from(kind, text)
     except ValueError as error:
@@ -207,10 +210,11 @@ def _prepared(params: StructuredOutputsParams, schema: object) -> dict[str, obje
     """Return a schema that llguidance keeps to, with its options inside."""
     if schema is False:
         raise GrammarError("no text follows the schema false")
-    refuse_unkept(schema)
-    schema = schema_rewrite.inside_bounds({} if schema is True else schema)
+    schema = without_endless({} if schema is True else schema)
     if params.disable_additional_properties:
         schema = schema_rewrite.closed(schema)
+    refuse_unkept(schema)
+    schema = schema_rewrite.inside_bounds(schema)
     if not isinstance(schema, dict):
         raise GrammarError("a schema is a JSON object, true or false")
     options: dict[str, object] = {"whitespace_flexible": False}

@@ -1,6 +1,9 @@
 """What llguidance would take from a JSON schema without keeping to it."""
 
+import json
 from collections.abc import Mapping
+
+import llguidance
 
 from jengine.structured_output.constraint import GrammarError
 
@@ -28,6 +31,11 @@ def refuse_unkept(schema: object, place: str = "#") -> None:
             f"minProperties at {place} is not supported where more than one of the"
             " properties may have any name: equal names would count twice"
         )
+    if _has_spent_patterns(schema):
+        raise GrammarError(
+            f"patternProperties at {place} is not supported where it matches no name"
+            " but those of properties and required: say there what it asks of them"
+        )
     for keyword, value in schema.items():
         inside = f"{place}/{keyword}"
         if keyword in _NAMED and isinstance(value, Mapping):
@@ -44,3 +52,41 @@ def _counts_equal_names(schema: Mapping[str, object]) -> bool:
         return False
     patterns = schema.get("patternProperties")
     return schema.get("additionalProperties") is not False or bool(patterns)
+
+
+def _has_spent_patterns(schema: Mapping[str, object]) -> bool:
+    """Whether no name is left for a pattern once all properties have been named.
+
+    llguidance (1.9) lets a comma follow the last one even so, and nothing follows that.
+    """
+    patterns = schema.get("patternProperties")
+    known = _own_names(schema)
+    is_closed = schema.get("additionalProperties") is False
+    if not (is_closed and known and patterns and isinstance(patterns, Mapping)):
+        return False
+    zero = {"const": 0}
+    trial = {
+        "type": "object",
+        "properties": dict.fromkeys(known, zero),
+        "required": known,
+        "patternProperties": dict.fromkeys(patterns, zero),
+        "additionalProperties": False,
+        "x-guidance": {"whitespace_flexible": False},
+    }
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(trial))
+    matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0)
+    listed = (f"{json.dumps(name, ensure_ascii=False)}:0," for name in known)
+    said = ("{" + "".join(listed)).encode(errors="replace")
+    if not matcher.consume_tokens(list(said)):
+        return False  # it cannot be compiled: for others to refuse
+    matcher.compute_bitmask()
+    return matcher.is_error()
+
+
+def _own_names(schema: Mapping[str, object]) -> list[str]:
+    """Names that a schema describes or requires; each is given once at most."""
+    found: list[object] = []
+    for keyword in ("properties", "required"):
+        named = schema.get(keyword)
+        found += named if isinstance(named, list | Mapping) else []
+    return list(dict.fromkeys(name for name in found if isinstance(name, str)))

@@ -27,7 +27,7 @@ def closed(schema: object) -> object:
         if isinstance(one.get("properties"), dict):
             one.setdefault("additionalProperties", False)
 
-    return _rewrite(schema, close)
+    return rewrite(schema, close)
 
 
 def inside_bounds(schema: object) -> object:
@@ -36,7 +36,7 @@ def inside_bounds(schema: object) -> object:
     It does so with a whole number where the other bound has the same whole part, such
     as 0 < x < 0.5. What lies within 1e-9 of the bound is given up.
     """
-    return _rewrite(schema, _move_bounds)
+    return rewrite(schema, _move_bounds)
 
 
 def escapes_for(schema: object) -> dict[str, object]:
@@ -49,18 +49,23 @@ def escapes_for(schema: object) -> dict[str, object]:
     return {} if speaks_of_control or not _adds_names(schema) else _PLAIN_ESCAPES
 
 
-def _rewrite(schema: object, change: Callable[[dict[str, Any]], None]) -> object:
-    """Copy a schema and change the copies of it and of all schemas inside."""
+def rewrite(schema: object, change: Callable[[dict[str, Any]], None]) -> object:
+    """Copy a schema and change the copies of it and of all schemas inside.
+
+    Args:
+      schema: parsed JSON; it stays as it is.
+      change: changes the copy of one schema, after those inside of it.
+    """
     if isinstance(schema, list):
-        return [_rewrite(one, change) for one in schema]
+        return [rewrite(one, change) for one in schema]
     if not isinstance(schema, dict):
         return schema
     copy = dict(schema)
     for keyword, value in schema.items():
         if keyword in _NAMED and isinstance(value, dict):
-            copy[keyword] = {n: _rewrite(one, change) for n, one in value.items()}
+            copy[keyword] = {n: rewrite(one, change) for n, one in value.items()}
         elif keyword not in _VALUES:
-            copy[keyword] = _rewrite(value, change)
+            copy[keyword] = rewrite(value, change)
     change(copy)
     return copy
 

@@ -6,6 +6,7 @@ inside a template into one kind of error. The template writes the special tokens
 the tokenizer adds none: there is never a second BOS.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ _RESERVED = (
 )
 CONTENT_FORMATS = ("auto", "string", "openai")
 _PROBE = "8c1f0e"  # text that no template writes by itself
+_PRINTED = re.compile(rf"""["']text["']: *["']{_PROBE}""")  # a part, merely printed
 
 
 def render(  # noqa: PLR0913 - what vLLM lets its callers choose
@@ -172,9 +174,11 @@ def _fit_contents(
     content_format: str,
 ) -> list[dict[str, Any]]:
     """Give contents the form, string or list of parts, that the template takes."""
-    if content_format != "auto":
-        fit = join_text if content_format == "string" else split_text
-        return fit(messages)
+    if content_format == "string":
+        return join_text(messages)
+    if content_format == "openai":
+        _refuse_printing(tokenizer, template)
+        return split_text(messages)
     has_parts = any(isinstance(m["content"], list) for m in messages)
     # To take a part apart a template has to name its "text"; most do not.
     if "text" not in template:
@@ -189,16 +193,31 @@ def _probe_forms(tokenizer: Tokenizer, template: str) -> ContentForms:
     """Find out by rendering a short conversation in both forms."""
 
     def shows(content: Any) -> bool:
-        try:
-            messages = [{"role": "user", "content": content}]
-            text = _apply(tokenizer, messages, template)
-        except Exception:  # as in render_text; here it only means "no"
-            return False
-        # A list that was merely printed shows the part's other entries too.
-        return _PROBE in text and "'type'" not in text and '"type"' not in text
+        text = _probe(tokenizer, template, content)
+        return _PROBE in text and not _PRINTED.search(text)
 
-    parts = [{"type": "text", "text": _PROBE}]
-    return ContentForms(strings=shows(_PROBE), lists=shows(parts))
+    return ContentForms(strings=shows(_PROBE), lists=shows(_probe_parts()))
+
+
+def _refuse_printing(tokenizer: Tokenizer, template: str) -> None:
+    """Refuse lists of parts for a template that would print them as Python does."""
+    if _PRINTED.search(_probe(tokenizer, template, _probe_parts())):
+        raise ChatTemplateError(
+            "the chat template takes no lists of parts, it would print them: leave"
+            " chat_template_content_format at 'auto', or set it to 'string'"
+        )
+
+
+def _probe_parts() -> list[dict[str, str]]:
+    return [{"type": "text", "text": _PROBE}]
+
+
+def _probe(tokenizer: Tokenizer, template: str, content: Any) -> str:
+    """Return what the template makes of one message; "" if it refuses it."""
+    try:
+        return _apply(tokenizer, [{"role": "user", "content": content}], template)
+    except Exception:  # as in render_text
+        return ""
 
 
 def _apply(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MODES = ("auto", "hf", "slow")
 
 _MOST_PARTS = 4  # tokens before one that may belong to the same character
+_INSISTS_ON_CLEAN_UP = (
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -191,4 +194,15 @@ def _decodes_in_backend(hf: Any) -> bool:
     fast = import_transformers().PreTrainedTokenizerFast
     if type(hf).decode is not fast.decode or type(hf)._decode is not fast._decode:
         return False
-    return not hf.clean_up_tokenization_spaces
+    return not _cleans_up(hf)
+
+
+def _cleans_up(hf: Any) -> bool:
+    """Tell whether decoding takes spaces out of the text.
+
+    Files of Llama 3 ask for it; transformers leaves a BPE's text alone even so, unless
+    it is told by an option of a name of its own.
+    """
+    insists = getattr(hf, _INSISTS_ON_CLEAN_UP, True)  # older ones did as asked
+    is_bpe = type(hf.backend_tokenizer.model).__name__ == "BPE"
+    return hf.clean_up_tokenization_spaces and (insists or not is_bpe)

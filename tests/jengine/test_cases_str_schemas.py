@@ -112,6 +112,16 @@ DOUBTFUL = [
     ("example.com", {"$ref": "http://example.com/x.json"}),
     ("false", False),
     ("no text", {"$ref": "#"}),
+    ("no text", {"$defs": {"n": {"$ref": "#/$defs/n"}}, "$ref": "#/$defs/n"}),
+    (
+        "no text",
+        {"type": "object", "properties": {"c": {"$ref": "#"}}, "required": ["c"]},
+    ),
+    (
+        "patternProperties",
+        {"type": "object", "properties": {"a": INTEGER}, "required": ["a"],
+         "patternProperties": {"^a$": INTEGER}, "additionalProperties": False},
+    ),
     ("unsatisfiable|Unsatisfiable", {"type": "object", "required": ["a"],
                                     "additionalProperties": False}),
 ]  # fmt: skip

@@ -34,3 +34,27 @@ def test_what_is_kept_is_taken(schema):
 def test_the_keyword_and_its_place_are_named(schema, place):
     with pytest.raises(GrammarError, match=f"minProperties at {place} is"):
         refuse_unkept(schema)
+
+
+NAMED = {"properties": {"score": {}, "é": {}}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"patternProperties": {"^score$": {}}},
+        {"patternProperties": {"^score$": {}, "^é$": {}}},
+        {"patternProperties": {"^(score|b)$": {}}, "required": ["b"]},
+        {"patternProperties": {"^b$": {}}, "required": ["b"], "properties": {}},
+    ],
+    ids=str,
+)
+def test_patterns_without_names_of_their_own_are_refused(schema):
+    with pytest.raises(GrammarError, match="patternProperties at #/items is"):
+        refuse_unkept({"items": NAMED | schema})
+    refuse_unkept(NAMED | schema | {"additionalProperties": {}})
+
+
+@pytest.mark.parametrize("pattern", ["^score", "e", "^s", "^(?!a)", "["])
+def test_patterns_with_other_names_are_left_to_the_compiler(pattern):
+    refuse_unkept(NAMED | {"patternProperties": {pattern: {}}})

@@ -211,6 +211,23 @@ class TestContentParts:
         )
         assert text == shown
 
+    @pytest.mark.parametrize("printed", ["m.content", "m.content | tojson"])
+    def test_cht_03_lists_are_not_printed_where_they_were_asked_for(
+        self, byte_tokenizer: Tokenizer, printed: str
+    ) -> None:
+        template = f"{{% for m in messages %}}{{{{ {printed} }}}};{{% endfor %}}"
+
+        def shown(form: str) -> str:
+            return render_text(
+                byte_tokenizer, HELLO, chat_template=template, content_format=form
+            )
+
+        with pytest.raises(ChatTemplateError, match="takes no lists of parts"):
+            shown("openai")
+        assert shown("auto") == shown("string")
+        assert "hello" in shown("auto")
+        assert "type" not in shown("auto")
+
     @pytest.mark.checkpoint
     def test_cht_03_real_template(self, smollm2_tokenizer: Tokenizer) -> None:
         given = render(smollm2_tokenizer, user([text_part("A")]))

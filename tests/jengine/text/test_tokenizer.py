@@ -92,6 +92,19 @@ class TestKinds:
         assert tidy.decode(list(b"so .")) == hf.decode(list(b"so ."))
         assert byte_tokenizer.backend is not None
 
+    def test_clean_up_that_transformers_ignores_changes_nothing(
+        self, byte_tokenizer: Tokenizer
+    ) -> None:
+        hf = type(byte_tokenizer.hf)(
+            tokenizer_object=byte_tokenizer.hf.backend_tokenizer,
+            clean_up_tokenization_spaces=True,  # as the files of Llama 3 have it
+        )
+        tidy = wrap_tokenizer(hf)
+        ids = list(b"it 's so . Is n't it ?")
+        assert tidy.decode(ids) == hf.decode(ids)
+        does_nothing = hf.decode(ids) == "it 's so . Is n't it ?"
+        assert (tidy.backend is not None) == does_nothing  # true since 5.24 at least
+
     def test_a_tokenizer_written_in_python(self) -> None:
         from transformers import ByT5Tokenizer
 
