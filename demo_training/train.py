@@ -56,7 +56,6 @@ GENERATION_CONFIG: dict[str, Any] = {
     "eos_token_id": 1,
     "do_sample": True,
     "temperature": 0.5,
-    "top_p": 0.9,
     "max_new_tokens": 160,
 }
 ROW = 256
