@@ -112,7 +112,6 @@ def _connect(
         runner,
         InputProcessor(limits, end_tokens, tokenizer),
         OutputProcessor(tokenizer, stream_interval=resolved.asked.stream_interval),
-        tokenizer=tokenizer,
         grammars=_grammars(tokenizer, resolved.vocab_size, end_tokens),
         async_scheduling=resolved.async_scheduling,
     )

@@ -1,18 +1,15 @@
 """The loop: schedule, dispatch, collect, update.
 
-With one step ahead, step N+1 is planned and dispatched before the tokens of step N
-are read, so that the host works while the device does. Without, each step is read
-at once. Both give the same outputs.
+`StepPipeline` says which step is read when; here its tokens become outputs.
 """
 
 import logging
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, NamedTuple, no_type_check
+from typing import no_type_check
 
 from jengine.call_arguments import refuse_unbuilt
 from jengine.core.cache_manager import CacheManager
 from jengine.core.events import TokenEvent
-from jengine.core.plan import StepPlan
 from jengine.core.request import FinishReason, Request, RequestStatus
 from jengine.core.scheduler import Scheduler
 from jengine.core.stats import SchedulerStats
@@ -26,6 +23,7 @@ from jengine.outputs import RequestOutput
 from jengine.prompts import ParsedPrompt, parse_prompt
 from jengine.runner_protocol import Runner
 from jengine.sampling_params import SamplingParams
+from jengine.step_pipeline import InFlight, StepPipeline
 from jengine.structured_output.constraint import BadWords, Constraint
 from jengine.structured_output.manager import Compiled, GrammarManager
 from jengine.structured_output.tracker import ConstraintTracker
@@ -33,13 +31,6 @@ from jengine.structured_output.waiting import WaitingForGrammar, WaitingGroup
 from jengine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-
-class _InFlight(NamedTuple):
-    plan: StepPlan
-    handle: Any
-    awaits_masks: bool
-    dispatched_at: float
 
 
 class LLMEngine:
@@ -52,8 +43,8 @@ class LLMEngine:
         inputs: InputProcessor,
         outputs: OutputProcessor,
         *,
-        tokenizer: Tokenizer | None = None,
         grammars: GrammarManager | None = None,
+        metrics: MetricsRecorder | None = None,
         async_scheduling: bool = True,
     ) -> None:
         """Put an engine together; `jengine.assembly.assemble` does so for a config.
@@ -63,23 +54,22 @@ class LLMEngine:
           runner: runs it.
           inputs: turns what is asked into requests.
           outputs: turns tokens into what users see.
-          tokenizer: the model's, for `get_tokenizer`.
           grammars: compiles structured outputs; None refuses them.
+          metrics: takes note of what happens; None makes one.
           async_scheduling: whether a step is dispatched before the last one is read.
         """
         self._scheduler = scheduler
-        self._runner = runner
         self._inputs = inputs
         self._outputs = outputs
-        self._tokenizer = tokenizer
         self._constraints = ConstraintTracker()
         self._waiting = WaitingForGrammar(grammars)
-        self._one_step_ahead = async_scheduling
-        self._in_flight: _InFlight | None = None
         self._undelivered: list[RequestOutput] = []
         self._is_changing = False
-        self._metrics = MetricsRecorder()
+        self._metrics = metrics or MetricsRecorder()
         scheduler.observe(self._metrics)
+        self._steps = StepPipeline(
+            runner, self._constraints, self._metrics, one_step_ahead=async_scheduling
+        )
 
     @property
     def stats(self) -> SchedulerStats:
@@ -93,17 +83,17 @@ class LLMEngine:
             self.stats,
             labels={"model_name": model_name, "engine": "0"},
             num_waiting_for_grammar=self._waiting.num_requests,
-            num_programs=getattr(self._runner, "num_programs", 0),
+            num_programs=self._steps.num_programs,
         )
 
     @property
     def runner(self) -> Runner:
         """Whoever runs the plans; may be replaced by one that passes them on."""
-        return self._runner
+        return self._steps.runner
 
     @runner.setter
     def runner(self, runner: Runner) -> None:
-        self._runner = runner
+        self._steps.runner = runner
 
     @property
     def cache(self) -> CacheManager:
@@ -118,7 +108,7 @@ class LLMEngine:
     @property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, None if it was not loaded."""
-        return self._tokenizer
+        return self._inputs.tokenizer
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` still has something to do or to return."""
@@ -277,47 +267,22 @@ class LLMEngine:
     def _step(self) -> list[RequestOutput]:
         scheduler = self._scheduler
         refused = self._take_compiled()
-        plan = scheduler.schedule()
-        ahead = self._dispatch(plan) if plan.rows else None
-        due = ahead
-        if self._one_step_ahead:
-            due, self._in_flight = self._in_flight, ahead
-        elif ahead is not None:
-            due = self._draw(ahead)
-        if due is None:
-            # Requests that neither run nor can run would wait for ever.
-            assert plan.rows or not scheduler.num_unfinished
+        due = self._steps.next_due(scheduler.schedule)
+        # Requests that neither run nor can run would wait for ever.
+        assert due or not self._steps.is_empty or not scheduler.num_unfinished
         outputs = [] if due is None else self._take_result(due)
         if not scheduler.num_unfinished:
-            self._in_flight = None  # it holds but a token too many of each request
-        if self._in_flight is not None:
-            self._in_flight = self._draw(self._in_flight)
+            self._steps.clear()  # what it holds is but a token too many of each request
+        self._steps.draw()
         return [*refused, *outputs]
 
-    def _dispatch(self, plan: StepPlan) -> _InFlight:
-        awaits = self._constraints.for_plan(plan) is not None
-        handle = self._runner.dispatch(plan, awaits_masks=awaits)
-        return _InFlight(plan, handle, awaits, self._metrics.dispatched(plan))
-
-    def _draw(self, step: _InFlight) -> _InFlight:
-        """Draw what waited for masks: every token before is known by now."""
-        if not step.awaits_masks:
-            return step
-        sampling = [row for row in step.plan.rows if row.samples]
-        constraints = self._constraints.for_plan(step.plan) or [()] * len(sampling)
-        handle = self._runner.draw(step.handle, constraints)
-        return step._replace(handle=handle, awaits_masks=False)
-
-    def _take_result(self, step: _InFlight) -> list[RequestOutput]:
+    def _take_result(self, step: InFlight) -> list[RequestOutput]:
         """Learn what a step drew, and end what it completes."""
-        scheduler, metrics = self._scheduler, self._metrics
-        waited_since = metrics.waits()
-        result = self._runner.collect(step.handle)
-        metrics.collected(step.dispatched_at, waited_since)
-        events = scheduler.update(step.plan, result)
-        metrics.took(events, result)
+        result = self._steps.collect(step)
+        events = self._scheduler.update(step.plan, result)
+        self._metrics.took(events, result)
         for request_id, reason in self._constraints.advance(events):
-            scheduler.finish((request_id,), reason)
+            self._scheduler.finish((request_id,), reason)
         processed = self._outputs.process(events)
         self._end_stopped(processed)
         return processed.outputs
@@ -377,8 +342,8 @@ class LLMEngine:
         """
         if not self._is_changing:
             return
-        self._in_flight = None
-        self._runner.reset()
+        self._steps.clear()
+        self.runner.reset()
         waiting = RequestStatus.WAITING_FOR_GRAMMAR
         live = self._outputs.roll_back()
         self._scheduler.rewind([one for one in live if one.status is not waiting])

@@ -76,7 +76,11 @@ class InputLimits(NamedTuple):
 
 
 class InputProcessor:
-    """Checks and tokenises; numbers the requests that it makes."""
+    """Checks and tokenises; numbers the requests that it makes.
+
+    Attributes:
+      tokenizer: the model's, None if it was not loaded.
+    """
 
     def __init__(
         self, limits: InputLimits, end_tokens: EndTokens, tokenizer: Tokenizer | None
@@ -90,7 +94,7 @@ class InputProcessor:
         """
         self._limits = limits
         self._end_tokens = end_tokens.within(limits.vocab_size)
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._num_made = 0
 
     @property
@@ -112,11 +116,11 @@ class InputProcessor:
         """
         ids = prompt.token_ids
         if ids is None:
-            if self._tokenizer is None:
+            if self.tokenizer is None:
                 raise PromptError(
                     field, prompt.text, "token ids, since no tokenizer is loaded"
                 )
-            encoded = self._tokenizer.encode(
+            encoded = self.tokenizer.encode(
                 prompt.text or "", add_special_tokens=prompt.add_special_tokens
             )
             ids = tuple(encoded)
@@ -146,7 +150,7 @@ class InputProcessor:
             params,
             vocab_size=self._limits.vocab_size,
             max_logprobs=self._limits.max_logprobs,
-            has_tokenizer=self._tokenizer is not None,
+            has_tokenizer=self.tokenizer is not None,
         )
         self._check_something_is_left(params)
 
@@ -161,7 +165,7 @@ class InputProcessor:
             for word in params.bad_words
             for text in (word, word.lstrip(), " " + word.lstrip())
         ]
-        for text in spellings if self._tokenizer is not None else ():
+        for text in spellings if self.tokenizer is not None else ():
             ids = self._encode(text)
             if ids:
                 found[tuple(ids)] = None
@@ -171,8 +175,8 @@ class InputProcessor:
         )
 
     def _encode(self, text: str) -> list[int]:
-        assert self._tokenizer is not None
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        assert self.tokenizer is not None
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _check_something_is_left(self, params: SamplingParams) -> None:
         """Refuse parameters that together forbid every id."""

@@ -16,6 +16,7 @@ from jengine.core.plan import SamplingOptions
 from jengine.core.scheduler import Scheduler
 from jengine.engine import LLMEngine
 from jengine.input_processor import EndTokens, InputLimits, InputProcessor
+from jengine.metrics_recorder import MetricsRecorder
 from jengine.output_processor import OutputProcessor
 from jengine.testing import (
     cycle,
@@ -148,6 +149,7 @@ def make_engine(letters: Tokenizer) -> Callable[..., LLMEngine]:
         num_blocks: int = 40,
         seqs: int = 5,
         policy: str = "fcfs",
+        metrics: MetricsRecorder | None = None,
         **runner_options: Any,
     ) -> LLMEngine:
         sizes = {
@@ -163,7 +165,7 @@ def make_engine(letters: Tokenizer) -> Callable[..., LLMEngine]:
             FakeRunner(**sizes, vocab_size=26, **runner_options),
             InputProcessor(limits, EndTokens(None, frozenset()), letters),
             OutputProcessor(letters),
-            tokenizer=letters,
+            metrics=metrics,
             async_scheduling=ahead,
         )
 

@@ -31,17 +31,15 @@ def engine(make_engine, clock):
 
 
 def make_timed(make_engine, clock, **options):
-    engine = make_engine(**options)
     recorder = MetricsRecorder(clock, wall_clock=lambda: 5000.0)
-    engine._metrics = recorder
-    engine._scheduler.observe(recorder)
-    collect = engine._runner.collect
+    engine = make_engine(metrics=recorder, **options)
+    collect = engine.runner.collect
 
     def slow_collect(handle):
         clock.now += 1.0
         return collect(handle)
 
-    engine._runner.collect = slow_collect
+    engine.runner.collect = slow_collect
     return engine
 
 
@@ -201,7 +199,7 @@ def test_streamed_outputs_carry_times(engine):
 
 def test_host_and_device_time_of_steps_one_after_another(engine, clock):
     """Each step: 0.25 s to plan, 0.5 s to start, 1 s until its result is there."""
-    schedule, dispatch = engine._scheduler.schedule, engine._runner.dispatch
+    schedule, dispatch = engine._scheduler.schedule, engine.runner.dispatch
 
     def slow_schedule():
         clock.now += 0.25
@@ -212,7 +210,7 @@ def test_host_and_device_time_of_steps_one_after_another(engine, clock):
         return dispatch(*args, **options)
 
     engine._scheduler.schedule = slow_schedule
-    engine._runner.dispatch = slow_dispatch
+    engine.runner.dispatch = slow_dispatch
     engine.add_request("a", [1], params(4))
     run(engine)
     host = spread(engine, "jengine:step_host_seconds")

@@ -26,13 +26,13 @@ def test_steps_in_which_all_decode(make_engine, ahead):
     llm, rows = FakeLLM(engine), []
     steps = (0.25, 0.5, 64.0, 0.25, 0.5)  # one that something else held up
     times = itertools.chain.from_iterable((10.0, 10.0 + one) for one in steps)
-    dispatch = engine._runner.dispatch
+    dispatch = engine.runner.dispatch
 
     def timed_dispatch(plan, **options):
         rows.append((len(plan.rows), plan.num_tokens))
         return dispatch(plan, **options)
 
-    engine._runner.dispatch = timed_dispatch
+    engine.runner.dispatch = timed_dispatch
     seconds = time_decode_steps(llm, 4, context=9, steps=5, clock=lambda: next(times))
     assert rows[-5:] == [(4, 4)] * 5
     assert seconds == 0.5
