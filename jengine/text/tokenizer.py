@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jengine.errors import CheckpointError, ConfigError, PromptError
 from jengine.text.gguf_tokenizer import load_gguf_tokenizer
 from jengine.text.pieces import REPLACEMENT, Pieces, pieces_of
+from jengine.text.tokenizer_class import tokenizer_class
 from jengine.text.transformers_import import import_transformers
 
 if TYPE_CHECKING:
@@ -132,13 +133,15 @@ def load_tokenizer(
         raise ConfigError("tokenizer_mode", mode, ", ".join(map(repr, MODES)))
     if gguf_file is not None or str(path).endswith(".gguf"):
         return wrap_tokenizer(load_gguf_tokenizer(path, gguf_file, revision=revision))
-    auto = import_transformers().AutoTokenizer
+    own_class, options = tokenizer_class(path), {}
+    if mode == "slow":
+        own_class, options = import_transformers().AutoTokenizer, {"use_fast": False}
     try:
-        hf = auto.from_pretrained(
+        hf = own_class.from_pretrained(
             str(path),
-            use_fast=mode != "slow",
             revision=revision,
             trust_remote_code=trust_remote_code,
+            **options,
         )
     except (
         Exception
