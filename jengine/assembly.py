@@ -59,6 +59,7 @@ def assemble(config: EngineConfig) -> Assembled:
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
         check_config=parse_config,
+        with_weights=config.load_format != "dummy",
     )
     model_config = read_config(checkpoint)
     device = default_device()

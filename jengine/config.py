@@ -31,6 +31,8 @@ class EngineConfig:
       trust_remote_code: let the tokenizer run code that came with the checkpoint.
       revision: version of the checkpoint on the hub.
       tokenizer_revision: version of the tokenizer on the hub.
+      load_format: "auto" reads the weights, whatever files they are in; "dummy" makes
+        random ones and needs no files of weights, for benchmarks.
       dtype: "float32", "bfloat16", "float16"; "auto" is float32 on a CPU, elsewhere
         the checkpoint's own, or bfloat16 where that is float32.
       seed: requests without a seed draw theirs from this one.
@@ -79,6 +81,7 @@ class EngineConfig:
     trust_remote_code: bool = False
     revision: str | None = None
     tokenizer_revision: str | None = None
+    load_format: str = "auto"
     dtype: str = "auto"
     seed: int = 0
     gpu_memory_utilization: float = 0.92

@@ -1,16 +1,21 @@
 """Fetch a checkpoint from the Hugging Face hub, or from its local cache."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jengine.errors import CheckpointError
 
 # Configs, tokenizers of all kinds, chat templates and safetensors. Pickles are never
 # fetched, nor the second copy of the weights that some repositories carry.
-_WANTED = ("*.safetensors", "*.json", "*.model", "*.jinja", "*.txt")
+_WEIGHTS = "*.safetensors"
+WITHOUT_WEIGHTS = ("*.json", "*.model", "*.jinja", "*.txt")
+EVERYTHING = (_WEIGHTS, *WITHOUT_WEIGHTS)
 _SECOND_COPIES = ("consolidated*", "original/*", "onnx/*")
 
 
-def download(name: str, revision: str | None, *, only: str | None = None) -> Path:
+def download(
+    name: str, revision: str | None, *, only: Sequence[str] = EVERYTHING
+) -> Path:
     """Return the local folder of a repository, downloading what is not cached.
 
     Without a network the cached copy is used.
@@ -18,7 +23,7 @@ def download(name: str, revision: str | None, *, only: str | None = None) -> Pat
     Args:
       name: repository, such as "owner/model".
       revision: branch, tag or commit; None for the main branch.
-      only: the one file to fetch; None fetches all that a checkpoint needs.
+      only: patterns of the files to fetch.
 
     Raises:
       CheckpointError: if there is no such repository, or no network and no copy.
@@ -31,7 +36,7 @@ def download(name: str, revision: str | None, *, only: str | None = None) -> Pat
         folder = huggingface_hub.snapshot_download(
             name,
             revision=revision,
-            allow_patterns=[only] if only else list(_WANTED),
+            allow_patterns=list(only),
             ignore_patterns=list(_SECOND_COPIES),
         )
     except (HfHubHTTPError, OSError, ValueError) as error:

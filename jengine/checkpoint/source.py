@@ -13,7 +13,8 @@ from jengine.checkpoint.gguf_config import (
     config_from_metadata,
     generation_from_metadata,
 )
-from jengine.checkpoint.hub import download
+from jengine.checkpoint.hub import EVERYTHING, WITHOUT_WEIGHTS, download
+from jengine.checkpoint.no_tensors import NoTensors
 from jengine.checkpoint.safetensors_reader import (
     INDEX_NAME,
     SINGLE_NAME,
@@ -34,6 +35,7 @@ def open_checkpoint(
     revision: str | None = None,
     trust_remote_code: bool = False,
     check_config: Callable[[str, Mapping[str, Any]], object] | None = None,
+    with_weights: bool = True,
 ) -> Checkpoint:
     """Open a checkpoint without reading its weights.
 
@@ -50,6 +52,8 @@ def open_checkpoint(
       check_config: called with the checkpoint's path and its config before any weights
         are looked for; may raise, for weights of a model that cannot be run need not
         be there.
+      with_weights: whether the weights are wanted; else they are neither fetched nor
+        missed.
 
     Raises:
       CheckpointError: if there is none, or it is incomplete or damaged.
@@ -69,13 +73,17 @@ def open_checkpoint(
             )
         if check_config is not None:
             # Gigabytes of weights come later, if the model can be run.
-            _check_config(download(name, revision, only="config.json"), check_config)
-        path = download(name, revision)
-    return _open_folder(path, check_config)
+            _check_config(download(name, revision, only=("config.json",)), check_config)
+        wanted = EVERYTHING if with_weights else WITHOUT_WEIGHTS
+        path = download(name, revision, only=wanted)
+    return _open_folder(path, check_config, with_weights=with_weights)
 
 
 def _open_folder(
-    folder: Path, check_config: Callable[[str, Mapping[str, Any]], object] | None
+    folder: Path,
+    check_config: Callable[[str, Mapping[str, Any]], object] | None,
+    *,
+    with_weights: bool,
 ) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise CheckpointError(
@@ -85,8 +93,10 @@ def _open_folder(
     config = read_json(folder / "config.json")
     if check_config is not None:
         check_config(str(folder), config)
-    _check_weights_exist(folder)
-    tensors = SafetensorsReader(folder)
+    tensors: TensorReader = NoTensors(str(folder))
+    if with_weights:
+        _check_weights_exist(folder)
+        tensors = SafetensorsReader(folder)
     generation = folder / "generation_config.json"
     return Checkpoint(
         path=str(folder),

@@ -45,7 +45,7 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
         new_figure(1, 1)  # what is missing is missed before minutes of measuring
     llm = make_llm(flags, defaults={"max_num_seqs": max(flags.batches)})
     dtype = llm.config.dtype
-    sizes = _sizes(flags.model)
+    sizes = _sizes(flags.model, with_weights=llm.config.asked.load_format != "dummy")
     itemsize = 4 if dtype == "float32" else 2
     with watching_others():
         say("measuring the machine")
@@ -68,12 +68,13 @@ def run(flags: argparse.Namespace, environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _sizes(model: str) -> Any:
+def _sizes(model: str, *, with_weights: bool) -> Any:
     from jengine.aot.cost import model_sizes
     from jengine.checkpoint import open_checkpoint
     from jengine.runner.build import read_config
 
-    return model_sizes(read_config(open_checkpoint(model)))
+    checkpoint = open_checkpoint(model, with_weights=with_weights)
+    return model_sizes(read_config(checkpoint))
 
 
 def _tell(point: Any) -> None:

@@ -215,5 +215,5 @@ def _load_tokenizer(flags: argparse.Namespace) -> Any:
     named = take_engine(flags).get("tokenizer")
     if named is not None:
         return load_tokenizer(named).hf
-    checkpoint = open_checkpoint(flags.model)
+    checkpoint = open_checkpoint(flags.model, with_weights=False)
     return load_tokenizer(checkpoint.tokenizer_path, gguf_file=checkpoint.gguf_file).hf

@@ -12,8 +12,9 @@ from jengine.errors import CheckpointError, ConfigError, DeviceError, Unsupporte
 from jengine.runner.cache import block_bytes, pool_bytes
 from jengine.runner.compilation_cache import enable_compilation_cache
 from jengine.runner.device import Device
-from jengine.runner.load import load_model
+from jengine.runner.load import LoadedModel, load_model
 from jengine.runner.memory import naming_what_does_not_fit
+from jengine.runner.random_model import random_model
 from jengine.runner.runner import ModelRunner, RunnerLimits
 from models.config import ModelConfig, ModelConfigError, UnsupportedModelError
 
@@ -83,7 +84,7 @@ def build_runner(
         f"the model in {resolved.dtype}",
         "Take a smaller one, or dtype='bfloat16' where that is float32.",
     ):
-        model = load_model(checkpoint, model_config, resolved.dtype, device)
+        model = _make_model(checkpoint, model_config, resolved, device)
     bytes_of_block = block_bytes(model_config, resolved.block_size, resolved.dtype)
     num_blocks = decide_num_blocks(
         resolved,
@@ -116,6 +117,17 @@ def build_runner(
         return ModelRunner(
             model, limits, device=device, attention=resolved.attention_backend
         )
+
+
+def _make_model(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    resolved: ResolvedConfig,
+    device: Device,
+) -> LoadedModel:
+    if resolved.asked.load_format == "dummy":
+        return random_model(checkpoint.config, dtype=resolved.dtype, device=device)
+    return load_model(checkpoint, config, resolved.dtype, device)
 
 
 def decide_num_blocks(

@@ -5,10 +5,12 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from jengine import SamplingParams
 from jengine.assembly import Assembled, assemble
 from jengine.config import EngineConfig
 from jengine.engine import LLMEngine
@@ -151,6 +153,39 @@ def test_the_tokenizer_may_lie_elsewhere(folder, tmp_path):
     assert own.encode("the") == [*b"the"]
     assert other.engine.tokenizer.encode("the")[0] == 1
     assert end_tokens(other) == (2, {7})
+
+
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_dummy_weights_need_no_files(copy, has_tokenizer):
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor"):
+        put_together(copy)
+    if not has_tokenizer:
+        (copy / "tokenizer.json").unlink()
+    options = {"load_format": "dummy", "skip_tokenizer_init": not has_tokenizer}
+    texts = []
+    for _ in range(2):
+        engine = put_together(copy, **options).engine
+        params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+        engine.add_request("a", {"prompt_token_ids": [5, 6, 7]}, params)
+        outputs = []
+        while not outputs or not outputs[-1].finished:
+            outputs += engine.step()
+        texts.append(outputs[-1].outputs[0].token_ids)
+    assert texts[0] == texts[1]  # the weights are the same each time
+    assert len(texts[0]) == 8
+    assert len(set(texts[0])) > 1
+
+
+def test_dummy_weights_are_not_the_checkpoints(folder):
+    real, dummy = (
+        put_together(folder, load_format=kind).engine.runner._params
+        for kind in ("auto", "dummy")
+    )
+    assert jax.tree.structure(real) == jax.tree.structure(dummy)
+    ours, random = (one["embed"]["weight"] for one in (real, dummy))
+    assert ours.shape == random.shape
+    assert (np.asarray(ours) != np.asarray(random)).mean() > 0.9
 
 
 def test_without_a_tokenizer(folder, tmp_path):

@@ -27,6 +27,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("model", 3),
     ("tokenizer_mode", "fast"),
     ("skip_tokenizer_init", 1),
+    ("load_format", "pickle"),
+    ("load_format", True),
     ("dtype", "int8"),
     ("dtype", "fp32"),
     ("dtype", np.int32),
@@ -145,7 +147,7 @@ def test_unknown_option_lists_close_names():
     "options",
     [
         {"tensor_parallel_size": 1, "quantization": None, "swap_space": 4},
-        {"speculative_config": None, "hf_overrides": {}, "load_format": "auto"},
+        {"speculative_config": None, "hf_overrides": {}, "quantization": None},
         {},
     ],
 )

@@ -90,5 +90,5 @@ def test_one_file_alone(monkeypatch):
         return "/somewhere"
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    download("owner/m", None, only="config.json")
+    download("owner/m", None, only=("config.json",))
     assert asked["allow_patterns"] == ["config.json"]

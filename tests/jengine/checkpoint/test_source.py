@@ -47,6 +47,22 @@ def test_no_generation_config_is_empty(sharded):
     assert open_checkpoint(sharded).generation_config == {}
 
 
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_without_weights_none_are_looked_at(
+    write_folder, make_config, make_tensors, has_weights
+):
+    config = make_config(tie_word_embeddings=True)
+    folder = write_folder(config, make_tensors(config), generation={"top_k": 3})
+    (folder / "model.safetensors").write_bytes(b"")  # as an unfinished download
+    if not has_weights:
+        (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError):
+        open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder, with_weights=False)
+    assert (checkpoint.config, checkpoint.generation_config) == (config, {"top_k": 3})
+    assert checkpoint.tokenizer_path == str(folder)
+
+
 def test_broken_generation_config_is_named(sharded):
     (sharded / "generation_config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"generation_config\.json"):
@@ -163,21 +179,25 @@ def test_no_path_and_no_hub_name(name, monkeypatch):
 def test_hub_name_goes_to_the_hub(sharded, monkeypatch):
     asked = []
 
-    def download(name, revision):
-        asked.append((name, revision))
+    def download(name, revision, only):
+        asked.append((name, revision, "*.safetensors" in only))
         return sharded
 
     monkeypatch.setattr("jengine.checkpoint.source.download", download)
     checkpoint = open_checkpoint("owner/some-model", revision="v2")
-    assert asked == [("owner/some-model", "v2")]
     assert checkpoint.path == str(sharded)
+    open_checkpoint("owner/some-model", with_weights=False)
+    assert asked == [
+        ("owner/some-model", "v2", True),
+        ("owner/some-model", None, False),
+    ]
 
 
 def test_no_weights_are_downloaded_of_a_model_that_cannot_be_run(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"a": 1}')
     asked = []
 
-    def download(name, revision, only=None):
+    def download(name, revision, only):
         asked.append(only)
         return tmp_path
 
@@ -187,7 +207,7 @@ def test_no_weights_are_downloaded_of_a_model_that_cannot_be_run(tmp_path, monke
     monkeypatch.setattr("jengine.checkpoint.source.download", download)
     with pytest.raises(LookupError, match="'a': 1"):
         open_checkpoint("owner/some-model", check_config=refuse)
-    assert asked == ["config.json"]
+    assert asked == [("config.json",)]
 
 
 def test_a_file_must_be_gguf(sharded):
