@@ -130,7 +130,7 @@ def read_tokenizer(model: str | None) -> Tokenizer:
     if model is None:
         with tempfile.TemporaryDirectory() as folder:
             return load_tokenizer(write_byte_tokenizer(folder))
-    checkpoint = open_checkpoint(model)
+    checkpoint = open_checkpoint(model, with_weights=False)
     return load_tokenizer(checkpoint.tokenizer_path, gguf_file=checkpoint.gguf_file)
 
 

@@ -32,7 +32,8 @@ class EngineConfig:
       revision: version of the checkpoint on the hub.
       tokenizer_revision: version of the tokenizer on the hub.
       load_format: "auto" reads the weights, whatever files they are in; "dummy" makes
-        random ones and needs no files of weights, for benchmarks.
+        random ones, for benchmarks, and of a folder or on the hub needs none of those
+        files.
       dtype: "float32", "bfloat16", "float16"; "auto" is float32 on a CPU, elsewhere
         the checkpoint's own, or bfloat16 where that is float32.
       seed: requests without a seed draw theirs from this one.

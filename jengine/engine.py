@@ -229,7 +229,7 @@ class LLMEngine:
 
         Returns:
           The outputs that it brought, after those that nobody has taken; possibly
-          none, since the first tokens are read a step later.
+          none, since a step's tokens are read in one that follows.
         """
         self.advance()
         delivered, self._undelivered = self._undelivered, []
@@ -272,7 +272,7 @@ class LLMEngine:
         assert due or not self._steps.is_empty or not scheduler.num_unfinished
         outputs = [] if due is None else self._take_result(due)
         if not scheduler.num_unfinished:
-            self._steps.clear()  # what it holds is but a token too many of each request
+            self._steps.forget_in_flight()  # but a token too many of each request
         self._steps.draw()
         return [*refused, *outputs]
 

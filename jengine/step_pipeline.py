@@ -74,10 +74,10 @@ class StepPipeline:
     def next_due(self, schedule: Callable[[], StepPlan]) -> InFlight | None:
         """Start a step and return the one to be read now, if there is one.
 
-        A step whose program had to be compiled is read before the next is started,
-        which may have to be compiled as well: that takes seconds, and the first token
-        of a request should not wait for the program of its second. The plan is made
-        all the same, so that plans do not depend on what has been compiled.
+        A step whose program had to be compiled, or loaded, is read before the next is
+        started, which may have to be compiled as well: that takes seconds, and the
+        first token of a request should not wait for the program of its second. The
+        plan is made all the same, so that plans do not depend on what is compiled.
 
         Args:
           schedule: makes the next plan.
@@ -105,8 +105,16 @@ class StepPipeline:
         if self._in_flight is not None:
             self._in_flight = self._draw(self._in_flight)
 
+    def forget_in_flight(self) -> None:
+        """Forget what has been dispatched; nobody wants its tokens.
+
+        A plan that waits stays, and is the next to be dispatched: the prefix cache
+        counts on what it writes.
+        """
+        self._in_flight = None
+
     def clear(self) -> None:
-        """Forget what has been planned or dispatched; nobody wants its tokens."""
+        """Forget everything, plans that were never dispatched included."""
         self._planned = self._in_flight = None
 
     def _dispatch(self, plan: StepPlan) -> InFlight:

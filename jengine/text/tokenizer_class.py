@@ -32,7 +32,7 @@ def _is_plain(folder: Path) -> bool:
     try:
         config = json.loads((folder / "config.json").read_text("utf-8"))
         own = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False  # AutoTokenizer says what is wrong
     if not (isinstance(config, dict) and isinstance(own, dict)):
         return False

@@ -1,5 +1,7 @@
 """Which step is read when, on a runner that says how many programs it compiled."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -120,8 +122,24 @@ def test_a_plan_that_waits_does_no_harm_to_aborted_requests(
         assert found[name].outputs[0].token_ids == expected
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_what_the_prefix_cache_counts_on_is_written(make_engine, expected_ids, length):
+    """The last request ends while a plan waits, which was to fill its block."""
+    engine = compiling(make_engine())
+    prompt = [3, 4, 7, 1, 9, 2, 5, 8][:length]
+    (first,) = expected_ids(prompt, params(1))
+    engine.add_request("a", prompt, params(5, stop_token_ids=[first]))
+    run(engine)
+    longer = [*prompt, first, 5, 6]
+    engine.add_request("b", longer, params(6, ignore_eos=True))
+    found = run(engine)["b"]  # the runner checks each prefix that is hit
+    expected = expected_ids(longer, params(6, ignore_eos=True))
+    assert found.outputs[0].token_ids == expected
+    assert found.num_cached_tokens == (length + 1) // 4 * 4
+
+
 @pytest.mark.parametrize("aborted_after", range(1, 5))
-def test_what_waits_is_dropped_when_all_are_aborted(
+def test_what_waits_does_no_harm_when_all_are_aborted(
     make_engine, expected_ids, aborted_after
 ):
     engine = compiling(make_engine())
@@ -172,3 +190,70 @@ def test_masks_of_a_plan_that_waited_know_every_token(make_engine, expected_ids)
     engine.runner.draw = draw_by_masks
     run(engine)
     assert masks == [-1, ~(1 << second), -1]
+
+
+class FlightyRunner(CompilingRunner):
+    """Compiles now and then, whatever the size of the step."""
+
+    def __init__(self, inner, rng, probability):
+        super().__init__(inner)
+        self._rng, self._probability = rng, probability
+        self._count = 0
+
+    @property
+    def num_programs(self):
+        return self._count
+
+    def dispatch(self, plan, *, awaits_masks=False):
+        self._count += self._rng.random() < self._probability
+        return self._inner.dispatch(plan, awaits_masks=awaits_masks)
+
+
+def random_request(rng, known):
+    """A prompt, often one that goes on from an earlier text, and its parameters."""
+    start = [rng.randrange(26) for _ in range(rng.randint(1, 9))]
+    if known and rng.random() < 0.7:
+        start = rng.choice(known)
+    prompt = [*start, *(rng.randrange(26) for _ in range(rng.randint(0, 3)))][:14]
+    stops = rng.sample(range(26), rng.choice([0, 8]))
+    return prompt, params(rng.randint(1, 9), stop_token_ids=stops)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_traffic_where_any_step_may_have_been_compiled(
+    make_engine, expected_ids, seed
+):
+    rng = random.Random(seed)
+    blocks, policy = rng.choice([9, 12, 40]), rng.choice(["fcfs", "priority"])
+    engine = make_engine(num_blocks=blocks, seqs=rng.choice([2, 5]), policy=policy)
+    engine.runner = FlightyRunner(engine.runner, rng, rng.choice([0.2, 0.5, 1]))
+    live, texts = {}, []
+
+    def step():
+        for output in engine.step():
+            if output.finished:
+                prompt, wanted = live.pop(output.request_id)
+                ids = output.outputs[0].token_ids
+                assert ids == expected_ids(prompt, wanted)
+                texts.append([*prompt, *ids])
+        engine.check_invariants()
+
+    for number in range(80):
+        draw = rng.random()
+        if draw < 0.25:
+            name = f"r{number}"
+            live[name] = random_request(rng, texts)
+            engine.add_request(name, *live[name], priority=rng.randint(0, 2))
+        elif draw < 0.3 and live:
+            name = rng.choice(list(live))
+            del live[name]
+            engine.abort_request(name)
+        elif draw < 0.34:
+            engine.reset_prefix_cache()
+        else:
+            step()
+    for _ in range(1000):
+        if engine.has_unfinished_requests():
+            step()
+    assert not live
+    assert engine.stats.num_blocks_in_use == 0

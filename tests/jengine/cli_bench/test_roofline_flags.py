@@ -1,7 +1,9 @@
 import json
+import shutil
 
 import pytest
 
+from jengine import cli
 from jengine.bench.roofline import limits
 
 
@@ -28,6 +30,17 @@ def test_steps_are_measured_and_drawn(bench, asked, f2_dir, capsys, tmp_path):
     found = json.loads(path.read_text())
     assert [point["batch"] for point in found["points"]] == [1, 2, 4]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_config_alone_will_do(f2_dir, capsys, tmp_path):
+    shutil.copy(f2_dir / "config.json", tmp_path)
+    command = ["bench", "roofline", "--model", str(tmp_path), "--batches", "1"]
+    command += ["--context", "8", "--steps", "2", "--max-model-len", "64"]
+    assert cli.main(command) == 2
+    assert "neither model.safetensors nor" in capsys.readouterr().err
+    command += ["--load-format", "dummy", "--skip-tokenizer-init"]
+    assert cli.main(command) == 0
+    assert "knee: measured at batch " in capsys.readouterr().out
 
 
 def test_no_room_is_one_line(bench, capsys):

@@ -116,7 +116,7 @@ def test_settings_that_leave_a_choice(
 @pytest.mark.parametrize(
     "name", ["config.json", "tokenizer_config.json", "tokenizer.json"]
 )
-@pytest.mark.parametrize("content", [None, b"[1", b"[]", b"\xff"])
+@pytest.mark.parametrize("content", [None, b"[1", b"[]", b"\xff", b"[" * 10**5])
 def test_files_that_are_missing_or_broken(
     tmp_path: pathlib.Path, name: str, content: bytes | None
 ) -> None:
