@@ -2,7 +2,7 @@
 
 With one step ahead, step N+1 is planned and dispatched before the tokens of step N
 are read, so that the host works while the device does. Without, each step is read
-at once. Both make the same plans from the same tokens, and give the same outputs.
+at once. Both give the same outputs.
 """
 
 from collections.abc import Callable
