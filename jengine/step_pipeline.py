@@ -82,8 +82,10 @@ class StepPipeline:
         Args:
           schedule: makes the next plan.
         """
-        plan, self._planned = self._planned or schedule(), None
-        due = self._in_flight
+        if self._planned is not None:  # every token before it is known
+            waiting, self._planned = self._planned, None
+            self._in_flight = self._draw(self._dispatch(waiting))
+        plan, due = schedule(), self._in_flight
         if self._has_compiled() and due is not None and plan.rows:
             self._planned, self._in_flight = plan, None
             return due

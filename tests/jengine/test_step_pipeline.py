@@ -104,6 +104,21 @@ def test_plans_and_outputs_do_not_depend_on_what_is_compiled(
             assert outputs[str(index)].outputs[0].token_ids == expected
 
 
+@pytest.mark.parametrize("num_blocks", [10, 40])
+def test_each_step_brings_what_it_brings_without_compiling(make_engine, num_blocks):
+    """A decode that runs never misses a step, whatever has to be compiled."""
+    traces = []
+    for compiles in (False, True):
+        engine = make_engine(num_blocks=num_blocks)
+        add_all(compiling(engine) if compiles else engine)
+        trace = []
+        while engine.has_unfinished_requests():
+            outputs = engine.step()
+            trace.append([(o.request_id, o.outputs[0].token_ids) for o in outputs])
+        traces.append(trace)
+    assert traces[0] == traces[1]
+
+
 @pytest.mark.parametrize("aborted_after", range(1, 6))
 def test_a_plan_that_waits_does_no_harm_to_aborted_requests(
     make_engine, expected_ids, aborted_after
