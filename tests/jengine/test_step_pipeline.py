@@ -34,8 +34,11 @@ class CompilingRunner:
         self.calls.append("collect")
         return self._inner.collect(handle)
 
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
+    def draw(self, handle, constraints):
+        return self._inner.draw(handle, constraints)
+
+    def reset(self):
+        self._inner.reset()
 
 
 def compiling(engine):
