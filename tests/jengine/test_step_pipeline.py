@@ -61,10 +61,15 @@ def run(engine, steps=1000):
     return found
 
 
+def params_of(index):
+    """Parameters of one of `PROMPTS`, with stops that some tokens meet."""
+    stops = [(index * 7 + 3) % 26, (index * 5 + 11) % 26]
+    return params(20, stop_token_ids=stops)
+
+
 def add_all(engine):
     for index, prompt in enumerate(PROMPTS):
-        stops = [(index * 7 + 3) % 26, (index * 5 + 11) % 26]
-        engine.add_request(str(index), prompt, params(20, stop_token_ids=stops))
+        engine.add_request(str(index), prompt, params_of(index))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +106,7 @@ def test_plans_and_outputs_do_not_depend_on_what_is_compiled(
     assert runs[0].first_difference(runs[1]) is None
     assert "collect compile" in " ".join(engine.runner.calls)
     for index, prompt in enumerate(PROMPTS):
-        stops = [(index * 7 + 3) % 26, (index * 5 + 11) % 26]
-        expected = expected_ids(prompt, params(20, stop_token_ids=stops))
+        expected = expected_ids(prompt, params_of(index))
         for outputs in found:
             assert outputs[str(index)].outputs[0].token_ids == expected
 
