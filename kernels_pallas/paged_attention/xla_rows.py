@@ -7,7 +7,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernels_pallas.paged_attention import online_softmax
 from kernels_pallas.paged_attention.online_softmax import SoftmaxState
-from kernels_pallas.paged_attention.xla_chunks import chunk_range, pad_tables, sees
+from kernels_pallas.paged_attention.xla_chunks import (
+    chunk_range,
+    find_head_blocks,
+    gather_tokens,
+    sees,
+)
 
 # Rows that run together. More of them would read on until the longest has ended, and
 # what they gather would fall out of a core's own cache.
@@ -16,8 +21,8 @@ CHUNK_TOKENS = 64  # keys that one iteration gathers for each of as many rows
 FEW_ROWS_CHUNK_TOKENS = 128  # with fewer rows an iteration would do too little
 
 Cache = tuple[
-    Float[Array, "N K B D"], Float[Array, "N K B D"], Int[Array, "R P"]
-]  # keys, values, tables
+    Float[Array, "N K B D"], Float[Array, "N K B D"], Int[Array, "R ..."]
+]  # keys, values, block tables or head blocks
 
 
 def attend_rows(
@@ -46,7 +51,7 @@ def attend_rows(
     width = max(1, chunk // keys.shape[2])
     missing = -len(queries) % size
     padded = jnp.pad(queries, ((0, missing), (0, 0), (0, 0)))
-    tables = jnp.pad(pad_tables(tables, width), ((0, missing), (0, 0)))
+    head_blocks = find_head_blocks(jnp.pad(tables, ((0, missing), (0, 0))), keys, width)
     counts = jnp.arange(len(padded), dtype=jnp.int32) < num_rows
     lens = jnp.where(counts, jnp.pad(seq_lens, (0, missing)), 0)
 
@@ -54,7 +59,7 @@ def attend_rows(
         start = group * size
         attended = _attend_group(
             lax.dynamic_slice_in_dim(padded, start, size),
-            (keys, values, lax.dynamic_slice_in_dim(tables, start, size)),
+            (keys, values, lax.dynamic_slice_in_dim(head_blocks, start, size)),
             lax.dynamic_slice_in_dim(lens, start, size),
             width=width,
             sliding_window=sliding_window,
@@ -74,25 +79,20 @@ def _attend_group(
     width: int,
     sliding_window: int | None,
 ) -> Float[Array, "S H D"]:
-    keys, values, tables = cache
+    keys, values, head_blocks = cache
     num_rows, num_heads, head_dim = queries.shape
-    num_blocks, num_kv_heads, block_size = keys.shape[:3]
+    num_kv_heads, block_size = keys.shape[1:3]
     group = num_heads // num_kv_heads
     q = queries.reshape(num_rows, num_kv_heads, group, head_dim)
     chunk = width * block_size
 
     def run_chunk(index, state):
-        ids = lax.dynamic_slice_in_dim(tables, index * width, width, axis=1)
-        # Computed once, not again for each number that is gathered.
-        ids = lax.optimization_barrier(jnp.clip(ids, 0, num_blocks - 1))
-        k = keys.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
-        v = values.at[ids].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        found = lax.dynamic_slice_in_dim(head_blocks, index * width, width, axis=2)
+        k, v = gather_tokens(keys, found), gather_tokens(values, found)
         position = index * chunk + jnp.arange(chunk, dtype=jnp.int32)
         seen = sees(position[None, :], lens[:, None] - 1, sliding_window)  # [S, C]
-        scores = jnp.einsum(
-            "rkgd,rwkbd->rkgwb", q, k.astype(jnp.float32), precision="highest"
-        ).reshape(num_rows, num_kv_heads, group, chunk)
-        return _add_chunk(state, scores, seen, v.astype(jnp.float32))
+        scores = jnp.einsum("rkgd,rkcd->rkgc", q, k, precision="highest")
+        return _add_chunk(state, scores, seen, v)
 
     first, last = chunk_range(jnp.min(lens), jnp.max(lens), chunk, sliding_window)
     state = online_softmax.start((num_rows, num_kv_heads, group), head_dim)
@@ -104,20 +104,14 @@ def _add_chunk(
     state: SoftmaxState,
     scores: Float[Array, "S K G C"],
     seen: Bool[Array, "S C"],
-    values: Float[Array, "S W K B D"],
+    values: Float[Array, "S K C D"],
 ) -> SoftmaxState:
-    num_rows, width, num_kv_heads, block_size, _ = values.shape
     maximum, factor, weights = online_softmax.rescale(
         state, scores, seen[:, None, None, :]
     )
     # A weight of zero is not enough where the value is no number.
-    by_block = seen.reshape(num_rows, width, 1, block_size, 1)
-    added = jnp.einsum(
-        "rkgwb,rwkbd->rkgd",
-        weights.reshape(num_rows, num_kv_heads, -1, width, block_size),
-        jnp.where(by_block, values, 0.0),
-        precision="highest",
-    )
+    values = jnp.where(seen[:, None, :, None], values, 0.0)
+    added = jnp.einsum("rkgc,rkcd->rkgd", weights, values, precision="highest")
     return SoftmaxState(
         maximum,
         state.total * factor + jnp.sum(weights, axis=-1),

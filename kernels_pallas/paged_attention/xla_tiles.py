@@ -7,7 +7,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernels_pallas.paged_attention import online_softmax
 from kernels_pallas.paged_attention.online_softmax import SoftmaxState
-from kernels_pallas.paged_attention.xla_chunks import chunk_range, pad_tables, sees
+from kernels_pallas.paged_attention.xla_chunks import (
+    chunk_range,
+    find_head_blocks,
+    gather_tokens,
+    sees,
+)
 
 TILE_QUERIES = 32  # queries of one row that run together
 CHUNK_TOKENS = 128  # keys that one iteration gathers
@@ -40,14 +45,14 @@ def attend_tiles(
     query_start_loc, seq_lens, first_row = rows
     num_tokens = len(queries)
     tile = min(TILE_QUERIES, num_tokens)
-    tables = pad_tables(tables, max(1, CHUNK_TOKENS // keys.shape[2]))
+    head_blocks = find_head_blocks(tables, keys, max(1, CHUNK_TOKENS // keys.shape[2]))
     queries = jnp.pad(queries, ((0, tile), (0, 0), (0, 0)))
     out = jnp.pad(out, ((0, tile), (0, 0), (0, 0)))
     num_rows = jnp.sum(query_start_loc[1:] > query_start_loc[:-1], dtype=jnp.int32)
 
     def run_row(row, out):
         begin, end = query_start_loc[row], query_start_loc[row + 1]
-        table = tables[row]
+        row_blocks = head_blocks[row]
 
         def run_tile(index, out):
             start = begin + index * tile
@@ -56,7 +61,7 @@ def attend_tiles(
             # Queries past the row's end see what its last query sees.
             position = seq_lens[row] - end + jnp.minimum(query, end - 1)
             attended = _attend_tile(
-                q, table, position, keys, values, sliding_window=sliding_window
+                q, row_blocks, position, keys, values, sliding_window=sliding_window
             )
             return lax.dynamic_update_slice_in_dim(out, attended, start, axis=0)
 
@@ -68,7 +73,7 @@ def attend_tiles(
 
 def _attend_tile(
     queries: Float[Array, "U H D"],
-    table: Int[Array, " Q"],
+    head_blocks: Int[Array, "K Q"],
     position: Int[Array, " U"],
     keys: Float[Array, "N K B D"],
     values: Float[Array, "N K B D"],
@@ -85,8 +90,8 @@ def _attend_tile(
     chunk = width * block_size
 
     def run_chunk(index, state):
-        ids = lax.dynamic_slice_in_dim(table, index * width, width)
-        k, v = _by_head(keys, ids), _by_head(values, ids)  # [K, C, D]
+        found = lax.dynamic_slice_in_dim(head_blocks, index * width, width, axis=1)
+        k, v = gather_tokens(keys, found), gather_tokens(values, found)  # [K, C, D]
         key_position = index * chunk + jnp.arange(chunk, dtype=jnp.int32)
         seen = sees(key_position[None, :], position[:, None], sliding_window)
         scores = jnp.einsum("kqd,kcd->kqc", q, k, precision="highest")
@@ -130,17 +135,3 @@ def _weighted_values(
     ).reshape(num_kv_heads, num_queries, group, -1)
     spoilt = jnp.any(seen[None, :, :] & ~finite[:, None, :], axis=-1)  # [K, U]
     return jnp.where(spoilt[..., None, None], jnp.nan, summed)
-
-
-def _by_head(
-    cache: Float[Array, "N K B D"], ids: Int[Array, " W"]
-) -> Float[Array, "K C D"]:
-    """Gather blocks as the tokens of each head, in float32."""
-    num_blocks, num_kv_heads, block_size, head_dim = cache.shape
-    head = jnp.arange(num_kv_heads, dtype=jnp.int32)[:, None]
-    tiles = jnp.clip(ids, 0, num_blocks - 1)[None, :] * num_kv_heads + head  # [K, W]
-    # Computed once, not again for each number that is gathered.
-    tiles = lax.optimization_barrier(tiles)
-    found = cache.reshape(-1, block_size * head_dim).at[tiles]
-    found = found.get(mode="promise_in_bounds", wrap_negative_indices=False)
-    return found.reshape(num_kv_heads, -1, head_dim).astype(jnp.float32)
