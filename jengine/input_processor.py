@@ -4,8 +4,9 @@ Everything is checked here, before anything is queued: a bad prompt or parameter
 raises and costs nothing else.
 """
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, no_type_check
 
 from jengine.core.plan import SamplingOptions
@@ -19,6 +20,9 @@ from jengine.errors import (
 from jengine.prompts import ParsedPrompt, check_token_ids
 from jengine.sampling_params import SamplingParams, check_with_model
 from jengine.text.tokenizer import Tokenizer
+
+# What a word may follow without a space.
+_BEFORE_BARE_WORDS = ("\n", "(")
 
 
 class EndTokens(NamedTuple):
@@ -96,6 +100,8 @@ class InputProcessor:
         self._end_tokens = end_tokens.within(limits.vocab_size)
         self.tokenizer = tokenizer
         self._num_made = 0
+        # Asked for each completion of a prompt, and when its grammar is made.
+        self._split_words = functools.lru_cache(maxsize=16)(self._split_words_anew)
 
     @property
     def max_total_tokens(self) -> int:
@@ -152,27 +158,41 @@ class InputProcessor:
             max_logprobs=self._limits.max_logprobs,
             has_tokenizer=self.tokenizer is not None,
         )
+        self.split_bad_words(params)  # refuses what cannot be encoded
         self._check_something_is_left(params)
 
     def split_bad_words(self, params: SamplingParams) -> "BadWordIds":
         """Return the ids of a request's bad words.
 
-        A word is banned as written, and with and without a space before it.
+        A word is banned as written, with and without a space before it, and as it is
+        spelt right behind other text.
         """
+        return self._split_words(tuple(params.bad_words))
+
+    def _split_words_anew(self, bad_words: tuple[str, ...]) -> "BadWordIds":
         found: dict[tuple[int, ...], None] = {}
-        spellings = [
-            text
-            for word in params.bad_words
-            for text in (word, word.lstrip(), " " + word.lstrip())
-        ]
-        for text in spellings if self.tokenizer is not None else ():
-            ids = self._encode(text)
-            if ids:
-                found[tuple(ids)] = None
+        for word in bad_words if self.tokenizer is not None else ():
+            for ids in self._spellings(word):
+                if ids:
+                    found[tuple(ids)] = None
         return BadWordIds(
             tuple(ids[0] for ids in found if len(ids) == 1),
             tuple(ids for ids in found if len(ids) > 1),
         )
+
+    def _spellings(self, word: str) -> Iterator[list[int]]:
+        bare = word.lstrip()
+        try:
+            for text in (word, bare, " " + bare):
+                yield self._encode(text)
+        except PromptError as error:
+            raise SamplingParamsError("bad_words", error.found, error.allowed) from None
+        # A SentencePiece tokenizer begins every text with a space.
+        for before in _BEFORE_BARE_WORDS:
+            start = self._encode(before)
+            ids = self._encode(before + bare)
+            if ids[: len(start)] == start:
+                yield ids[len(start) :]
 
     def _encode(self, text: str) -> list[int]:
         assert self.tokenizer is not None
@@ -260,14 +280,18 @@ class InputProcessor:
         # A checkpoint may name an end id that has no logit.
         stop_ids = [i for i in named if 0 <= i < self._limits.vocab_size]
         allowed = params.allowed_token_ids
+        vocab_size = self._limits.vocab_size
         return SamplingOptions(
             temperature=params.temperature,
-            top_k=max(0, params.top_k),
+            top_k=params.top_k if 0 < params.top_k < vocab_size else 0,
             top_p=params.top_p,
             min_p=params.min_p,
             seed=seed,
             num_logprobs=self._count(params.num_reported),
-            stops_from=num_prompt_tokens + params.min_tokens,
+            # Both may be beyond 32 bits; nothing gets past the context.
+            stops_from=min(
+                num_prompt_tokens + params.min_tokens, self.max_total_tokens + 1
+            ),
             stop_ids=tuple(sorted(stop_ids)) if params.min_tokens else (),
             num_prompt_tokens=num_prompt_tokens,
             presence_penalty=params.presence_penalty,
@@ -282,7 +306,8 @@ class InputProcessor:
         )
 
     def _count(self, wanted: int | None) -> int | None:
-        return self._limits.vocab_size if wanted == -1 else wanted
+        most = self._limits.vocab_size
+        return most if wanted == -1 else wanted and min(wanted, most)
 
 
 def _skips_cache(params: SamplingParams, index: int) -> bool:

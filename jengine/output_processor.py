@@ -147,8 +147,7 @@ class OutputProcessor:
             return None
         delta = group.kind is RequestOutputKind.DELTA
         for state in group.members:
-            if state.waits_for_end:
-                state.take(None)
+            state.conclude()
         left = [
             state.completion(number, delta=delta)
             for number, state in enumerate(group.members)

@@ -126,6 +126,13 @@ class RequestText:
         if request.is_finished and self.stop_string is None:
             self._parts.append(self._stops.finish())
 
+    def conclude(self) -> None:
+        """Show all that is known, since the request is given up."""
+        if self.waits_for_end:
+            self.take(None)
+        if self.stop_string is None:
+            self._parts.append(self._stops.finish())
+
     def take_prompt(self, found: PromptLogprobs) -> None:
         """Take in what is new about the prompt; a resumed request reports again."""
         new = len(self.prompt_logprobs) - found.start

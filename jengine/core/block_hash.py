@@ -30,7 +30,9 @@ def extend_block_hashes(
       salt: keeps requests apart that must not share blocks; it enters the first
         block's hash and, by chaining, all others.
     """
-    parent = hashes[-1] if hashes else _ROOT + (salt or "").encode()
+    # Any string is a salt, even one that is no proper text.
+    root = _ROOT + (salt or "").encode(errors="surrogatepass")
+    parent = hashes[-1] if hashes else root
     for start in range(
         len(hashes) * block_size, len(token_ids) - block_size + 1, block_size
     ):

@@ -141,7 +141,9 @@ def keep_top_p(
     one stays.
     """
     bits = _ordered_bits(weights)
-    needed = top_p * jnp.sum(weights, axis=1)
+    # A tiny share may round to zero, which nothing would be enough for.
+    smallest = np.finfo(np.float32).tiny
+    needed = jnp.maximum(top_p * jnp.sum(weights, axis=1), smallest)
 
     def mass_from(threshold: Int[Array, " R"]) -> Float[Array, " R"]:
         return jnp.sum(jnp.where(bits >= threshold[:, None], weights, 0.0), axis=1)

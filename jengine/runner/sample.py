@@ -120,7 +120,9 @@ def tempered_weights(
 ) -> Float[Array, "R V"]:
     """Return unnormalised probabilities, the best id's being 1, after min-p."""
     safe = jnp.where(rows.temperature > 0, rows.temperature, 1.0)
-    scaled = (logits - jnp.max(logits, axis=1, keepdims=True)) / safe[:, None]
+    best = jnp.max(logits, axis=1, keepdims=True)
+    # Infinity less infinity is no number, and the best id's weight is 1 in any case.
+    scaled = jnp.where(logits == best, 0.0, (logits - best) / safe[:, None])
     weights = jnp.exp(scaled)
     return jnp.where(weights >= rows.min_p[:, None], weights, 0.0)
 

@@ -59,6 +59,25 @@ def test_abort_returns_what_was_there(make_engine, expected_ids, ahead, kind):
     assert engine.abort_request("a") == []
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_abort_gives_out_text_that_was_held_back_for_a_stop_string(
+    make_engine, expected_ids, ahead, kind
+):
+    want = "".join(chr(97 + i) for i in expected_ids([1, 2, 3], greedy(9)))
+    engine = make_engine(ahead=ahead)
+    # All that may come begins like it.
+    engine.add_request("a", [1, 2, 3], greedy(9, output_kind=kind, stop=[want + "!"]))
+    outputs = [output for _ in range(5) for output in engine.step()]
+    (last,) = engine.abort_request("a")
+    told = [*outputs, last] if kind is RequestOutputKind.DELTA else [last]
+    text = "".join(output.outputs[0].text for output in told)
+    num_tokens = sum(len(output.outputs[0].token_ids) for output in told)
+    assert num_tokens == (4 if ahead else 5)
+    assert text == want[:num_tokens]
+    assert not any(output.outputs[0].text for output in outputs)
+
+
 def test_abort_of_several_completions_tells_the_end_of_each_once(make_engine):
     options = {"temperature": 1, "n": 3, "seed": 5, "max_tokens": 9}
     engine = make_engine(ahead=False)

@@ -16,6 +16,8 @@ from jengine.input_processor import (
     request_seed,
 )
 from jengine.prompts import ParsedPrompt
+from jengine.testing import write_sentencepiece_tokenizer
+from jengine.text.tokenizer import load_tokenizer
 
 LIMITS = InputLimits(
     vocab_size=20, max_model_len=30, max_sequence_tokens=25, max_logprobs=5, seed=11
@@ -248,3 +250,45 @@ def test_one_completion_reports_on_the_prompt_and_computes_it(processor):
     assert (second.options.num_prompt_logprobs, second.reads_cache) == (None, True)
     anew = SamplingParams(skip_reading_prefix_cache=True)
     assert not processor.make_request("r", [1, 2], anew).reads_cache
+
+
+@pytest.mark.parametrize("huge", [20, 21, 2**31, 2**64, 10**30])
+def test_numbers_of_any_size_fit_into_32_bits(processor, huge):
+    options = make(processor, top_k=huge, min_tokens=huge, max_tokens=None).options
+    assert options.top_k == 0  # everything is kept
+    assert options.stops_from == min(4 + huge, 26)  # one past the longest request
+    assert make(processor, top_k=19).options.top_k == 19
+
+
+@pytest.mark.parametrize("asked", [20, 21, 500, -1])
+def test_no_more_alternatives_are_reported_than_there_are_ids(letters, asked):
+    limits = LIMITS._replace(max_logprobs=1000)
+    processor = InputProcessor(limits, ENDS, letters)
+    params = SamplingParams(logprobs=asked, prompt_logprobs=asked)
+    processor.check_params(params)
+    options = processor.make_request("r", [1], params).options
+    assert (options.num_logprobs, options.num_prompt_logprobs) == (20, 20)
+
+
+def test_bad_words_that_cannot_be_encoded_are_named(processor):
+    with pytest.raises(SamplingParamsError, match=r"bad_words is .*lone surrogate"):
+        processor.check_params(SamplingParams(bad_words=["a", "b\ud800"]))
+
+
+def test_bad_words_are_banned_behind_other_text_too(tmp_path):
+    folder = write_sentencepiece_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(folder)
+    ids = tokenizer.hf.get_vocab()
+    found = InputProcessor(LIMITS, ENDS, tokenizer).split_bad_words(
+        SamplingParams(bad_words=["sat"])
+    )
+    assert {ids["sat"], ids["▁sat"]} <= set(found.banned_token_ids)
+
+
+def test_bad_words_are_encoded_once_for_all_completions(letters, monkeypatch):
+    processor = InputProcessor(LIMITS, ENDS, letters)
+    params = SamplingParams(bad_words=["ab", "c"], n=8)
+    first = processor.split_bad_words(params)
+    monkeypatch.setattr(processor, "_encode", None)
+    assert processor.split_bad_words(params.clone()) is first
+    assert make(processor, bad_words=["ab", "c"]).options.banned_token_ids == (2,)

@@ -66,3 +66,8 @@ def test_c2_11_hashes_are_the_same_in_every_process():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == hash_block(b"x", [1, 2]).hex()
+
+
+def test_any_string_is_a_salt():
+    salts = ["a", "\ud800", "\udfff", "a\ud800", "\U0001f600"]
+    assert len({hashes_of([1, 2], 2, salt)[0] for salt in salts}) == len(salts)

@@ -118,3 +118,14 @@ def test_most_rows_are_known_from_their_best_weights(top_k, top_p, is_known):
         weights, jnp.asarray([top_k], jnp.int32), jnp.asarray([top_p], jnp.float32)
     )
     assert found.is_known.tolist() == [is_known]
+
+
+@pytest.mark.parametrize("top_p", [1e-30, 1e-38, 1e-45, 0.0])
+@pytest.mark.parametrize("filtered", [keep_best, bisect])
+def test_the_best_weight_stays_however_small_the_share(filtered, top_p):
+    weights = np.full((2, 2000), 1e-3, np.float32)
+    weights[0, 7] = weights[1, [5, 9]] = 1.0
+    asked = jnp.full(2, top_p, jnp.float32)
+    for top_k in (0, 600):  # more than are looked at first
+        kept = filtered(jnp.asarray(weights), jnp.full(2, top_k, jnp.int32), asked)
+        assert [np.flatnonzero(row).tolist() for row in np.asarray(kept)] == [[7], [5]]

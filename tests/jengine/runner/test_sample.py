@@ -126,6 +126,19 @@ def test_where_nothing_may_be_drawn_nothing_is():
     assert draw_many(logits, _rows(2), SampleMode(random=True)).tolist()[0] == 4
 
 
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"top_p": 0.3}, {"min_p": 0.5}])
+def test_infinite_logits_are_the_only_ones_drawn(options):
+    logits = np.zeros((2, 300), np.float32)
+    logits[0, 7] = np.inf
+    logits[1, [7, 9]] = np.inf
+    assert set(np.asarray(sample.argmax(jnp.asarray(logits)))) == {7}
+    many = jnp.asarray(np.repeat(logits, 50, axis=0))
+    rows = _rows(100, **{name: [value] * 100 for name, value in options.items()})
+    drawn = np.asarray(draw_many(many, rows, ALL))
+    assert set(drawn[:50]) == {7}
+    assert set(drawn[50:]) <= {7, 9}
+
+
 @pytest.mark.parametrize("mode", [SampleMode(), SampleMode(random=True), ALL])
 def test_a_row_of_nan_is_reported_and_spoils_no_other(mode):
     logits = np.zeros((3, 300), np.float32)
