@@ -6,18 +6,13 @@ inside a template into one kind of error. The template writes the special tokens
 the tokenizer adds none: there is never a second BOS.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jengine.errors import ChatTemplateError
-from jengine.text.messages import (
-    ContentForms,
-    join_text,
-    normalise_messages,
-    split_text,
-)
+from jengine.text.content_forms import Render, fit_contents, prints_parts
+from jengine.text.messages import join_text, normalise_messages, split_text
 from jengine.text.tokenizer import Tokenizer
 
 _RESERVED = (
@@ -37,8 +32,6 @@ _RESERVED = (
     "truncation",
 )
 CONTENT_FORMATS = ("auto", "string", "openai")
-_PROBE = "8c1f0e"  # text that no template writes by itself
-_PRINTED = re.compile(rf"""["']text["']: *["']{_PROBE}""")  # a part, merely printed
 
 
 def render(  # noqa: PLR0913 - what vLLM lets its callers choose
@@ -102,7 +95,11 @@ def render_text(
     normal = normalise_messages(messages)
     template = _find_template(tokenizer, chat_template, offered)
     variables = {"tools": offered, **(template_kwargs or {})}
-    fitted = _fit_contents(tokenizer, template, normal, content_format)
+
+    def probe(marked: list[dict[str, Any]]) -> str:
+        return _apply(tokenizer, marked, template, **variables)
+
+    fitted = _fit_contents(normal, template, content_format, probe)
     try:
         return _apply(tokenizer, fitted, template, **options, **variables)
     except Exception as error:  # a template is a program, anything can happen in it
@@ -168,56 +165,25 @@ def _find_template(
 
 
 def _fit_contents(
-    tokenizer: Tokenizer,
-    template: str,
-    messages: list[dict[str, Any]],
-    content_format: str,
+    messages: list[dict[str, Any]], template: str, content_format: str, render: Render
 ) -> list[dict[str, Any]]:
     """Give contents the form, string or list of parts, that the template takes."""
     if content_format == "string":
         return join_text(messages)
     if content_format == "openai":
-        _refuse_printing(tokenizer, template)
+        _refuse_printing(split_text(messages), render)
         return split_text(messages)
-    has_parts = any(isinstance(m["content"], list) for m in messages)
     # To take a part apart a template has to name its "text"; most do not.
-    if "text" not in template:
-        return join_text(messages) if has_parts else messages
-    forms = _probe_forms(tokenizer, template)
-    if has_parts and not forms.lists:
-        return join_text(messages)
-    return split_text(messages) if forms.lists and not forms.strings else messages
+    return fit_contents(messages, render) if "text" in template else join_text(messages)
 
 
-def _probe_forms(tokenizer: Tokenizer, template: str) -> ContentForms:
-    """Find out by rendering a short conversation in both forms."""
-
-    def shows(content: Any) -> bool:
-        text = _probe(tokenizer, template, content)
-        return _PROBE in text and not _PRINTED.search(text)
-
-    return ContentForms(strings=shows(_PROBE), lists=shows(_probe_parts()))
-
-
-def _refuse_printing(tokenizer: Tokenizer, template: str) -> None:
+def _refuse_printing(messages: list[dict[str, Any]], render: Render) -> None:
     """Refuse lists of parts for a template that would print them as Python does."""
-    if _PRINTED.search(_probe(tokenizer, template, _probe_parts())):
+    if prints_parts(messages, render):
         raise ChatTemplateError(
             "the chat template takes no lists of parts, it would print them: leave"
             " chat_template_content_format at 'auto', or set it to 'string'"
         )
-
-
-def _probe_parts() -> list[dict[str, str]]:
-    return [{"type": "text", "text": _PROBE}]
-
-
-def _probe(tokenizer: Tokenizer, template: str, content: Any) -> str:
-    """Return what the template makes of one message; "" if it refuses it."""
-    try:
-        return _apply(tokenizer, [{"role": "user", "content": content}], template)
-    except Exception:  # as in render_text
-        return ""
 
 
 def _apply(

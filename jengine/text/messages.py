@@ -5,7 +5,6 @@ null and contents that are lists of parts; chat templates want mappings and stri
 Nothing that the caller passed is changed.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,19 +12,6 @@ from typing import Any
 from jengine.errors import ChatTemplateError
 
 Message = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ContentForms:
-    """The forms in which a template takes a message's content.
-
-    Attributes:
-      strings: one string.
-      lists: a list of parts such as `{"type": "text", "text": "Hi"}`.
-    """
-
-    strings: bool
-    lists: bool
 
 
 def normalise_messages(messages: object) -> list[Message]:
