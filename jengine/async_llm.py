@@ -10,7 +10,7 @@ from typing import Any, no_type_check
 
 from jengine.assembly import assemble
 from jengine.async_stream import OutputStream, Reader, Switchboard
-from jengine.call_arguments import refuse_unbuilt
+from jengine.call_arguments import explain_missing, refuse_unbuilt, whole
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig, ResolvedConfig
 from jengine.core.stats import SchedulerStats
@@ -21,6 +21,17 @@ from jengine.errors import InvalidValueError
 from jengine.metrics import Metric
 from jengine.outputs import RequestOutput
 from jengine.sampling_params import RequestOutputKind, SamplingParams
+
+# vLLM's methods that have no meaning here or are not built; asking says so.
+_UNBUILT_METHODS = frozenset(
+    {
+        "add_lora", "collective_rpc", "do_log_stats", "encode", "is_paused",
+        "is_sleeping", "is_tracing_enabled", "list_loras", "pause_generation",
+        "pin_lora", "remove_lora", "reset_encoder_cache", "reset_mm_cache",
+        "resume_generation", "scale_elastic_ep", "sleep", "start_profile",
+        "stop_profile", "wait_for_requests_to_drain", "wake_up",
+    }
+)  # fmt: skip
 
 
 class AsyncLLM:
@@ -83,6 +94,20 @@ class AsyncLLM:
         self._switchboard = Switchboard()
         self._thread = EngineThread(engine, self._switchboard)
         self._stop = weakref.finalize(self, self._thread.stop)  # at exit, too
+
+    def __getattr__(self, name: str) -> Any:
+        """Explain the methods of vLLM that are missing."""
+        raise explain_missing("AsyncLLM", name, _UNBUILT_METHODS)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests can still be served."""
+        return self._thread.failure is None
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine has failed or was shut down."""
+        return not self.is_running
 
     def __enter__(self) -> "AsyncLLM":
         """Return itself."""
@@ -219,8 +244,22 @@ class AsyncLLM:
         """Return what has been scheduled, cached and preempted, and what is in use."""
         return await asyncio.wrap_future(self._thread.call(lambda engine: engine.stats))
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; refused (False) while any request runs."""
+    async def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forget all cached blocks; refused (False) while any request runs.
+
+        Args:
+          reset_running_requests: as in vLLM; only False.
+          reset_connector: as in vLLM; only False.
+        """
+        refuse_unbuilt(
+            self.reset_prefix_cache,
+            {
+                "reset_running_requests": reset_running_requests or None,
+                "reset_connector": reset_connector or None,
+            },
+        )
         reset = self._thread.call(lambda engine: engine.reset_prefix_cache())
         return await asyncio.wrap_future(reset)
 
@@ -254,7 +293,9 @@ class AsyncLLM:
         switchboard = self._switchboard
 
         def add(engine: LLMEngine) -> None:
-            engine.add_request(request_id, make_prompt(), params, priority=priority)
+            engine.add_request(
+                request_id, make_prompt(), params, priority=whole(priority)
+            )
             switchboard.connect(request_id, reader)
 
         release = functools.partial(

@@ -1,15 +1,16 @@
 """Arguments that the methods do not have: vLLM's other ones, its older ones, typos.
 
-Each is refused with what to pass instead. Standard library only.
+Each is refused with what to pass instead; so are whole methods. Standard library only.
 """
 
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from jengine.errors import InvalidValueError, UnsupportedError, shorten
+from jengine.field_rules import as_integer
 from jengine.sampling_params import SamplingParams
 
 _NOT_BUILT = frozenset(
@@ -23,6 +24,35 @@ _NOT_BUILT = frozenset(
 _SAMPLING = frozenset(field.name for field in dataclasses.fields(SamplingParams))
 _FIRST = ("prompts", "prompt", "messages")  # what is completed
 _PARAMS = ("sampling_params", "params")
+
+
+class UnbuiltMethodError(UnsupportedError, AttributeError):
+    """A method of vLLM's that jengine does not have; `hasattr` answers no."""
+
+
+def explain_missing(
+    owner: str, name: str, unbuilt: Container[str]
+) -> UnbuiltMethodError | AttributeError:
+    """Return the error for an attribute that a class does not have.
+
+    Args:
+      owner: name of the class.
+      name: of the attribute.
+      unbuilt: vLLM's methods that have no meaning here or are not built.
+    """
+    if name in unbuilt:
+        return UnbuiltMethodError(
+            f"{owner}.{name} is not supported; use generate or chat"
+        )
+    return AttributeError(f"{owner} has no attribute {name!r}")
+
+
+def whole(value: Any) -> Any:
+    """Return an integer of any kind, numpy's too, as an int; the rest as it is."""
+    try:
+        return as_integer(value)
+    except TypeError:
+        return value
 
 
 def refuse_unbuilt(method: Callable[..., Any], given: Mapping[str, object]) -> None:

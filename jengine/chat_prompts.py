@@ -8,7 +8,7 @@ from typing import Any, no_type_check
 
 from jengine.errors import InvalidValueError, PromptError
 from jengine.prompts import ParsedPrompt
-from jengine.text.chat import CONTENT_FORMATS, read_chat_template, render
+from jengine.text.chat import CONTENT_FORMATS, read_chat_template, render_text
 from jengine.text.tokenizer import Tokenizer
 
 
@@ -70,7 +70,7 @@ class ChatPrompts:
         template = self._template
         if chat_template is not None:
             template = read_chat_template(chat_template)
-        ids = render(
+        text = render_text(
             tokenizer,
             messages,
             chat_template=template,
@@ -80,7 +80,7 @@ class ChatPrompts:
             template_kwargs=chat_template_kwargs,
             content_format=chat_template_content_format,
         )
-        text = tokenizer.decode(ids, skip_special_tokens=False)
+        ids = tokenizer.encode(text, add_special_tokens=False)
         return ParsedPrompt(text, tuple(ids))
 
 

@@ -1,16 +1,18 @@
 """`LLM`: the offline front door; prompts in, outputs out in their order."""
 
 import dataclasses
+import functools
+import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, no_type_check
 
 from jengine.assembly import assemble
-from jengine.call_arguments import refuse_unbuilt
+from jengine.call_arguments import explain_missing, refuse_unbuilt, whole
 from jengine.chat_prompts import ChatPrompts
 from jengine.config import EngineConfig
 from jengine.core.stats import SchedulerStats
 from jengine.demo_model import DEMO_MODEL
-from jengine.errors import InvalidValueError, UnsupportedError
+from jengine.errors import InvalidValueError
 from jengine.metrics import Metric
 from jengine.offline_loop import AskedRequest, OfflineLoop, Stream
 from jengine.outputs import RequestOutput
@@ -29,10 +31,6 @@ _UNBUILT_METHODS = frozenset(
 )  # fmt: skip
 
 
-class UnbuiltMethodError(UnsupportedError, AttributeError):
-    """A method of vLLM's that jengine does not have; `hasattr` answers no."""
-
-
 class LLM:
     """A model ready to generate, with vLLM's interface.
 
@@ -41,6 +39,8 @@ class LLM:
     >>> output, = llm.generate("Once upon a", params, use_tqdm=False)
     >>> output.outputs[0].text
     ' time, there was'
+
+    Threads may share it: their calls take turns, and so do the steps of their streams.
 
     Attributes:
       llm_engine: the engine, for those who step it themselves.
@@ -66,11 +66,7 @@ class LLM:
 
     def __getattr__(self, name: str) -> Any:
         """Explain the methods of vLLM that are missing."""
-        if name in _UNBUILT_METHODS:
-            raise UnbuiltMethodError(
-                f"LLM.{name} is not supported; use generate or chat"
-            )
-        raise AttributeError(f"LLM has no attribute {name!r}")
+        raise explain_missing("LLM", name, _UNBUILT_METHODS)
 
     @property
     def stats(self) -> SchedulerStats:
@@ -167,20 +163,19 @@ class LLM:
           ChatTemplateError: the conversation cannot be written out.
         """
         refuse_unbuilt(self.chat, {"lora_request": lora_request, **unbuilt})
-        prompts = [
-            self._chats.render(
-                conversation,
-                chat_template=chat_template,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                tools=tools,
-                chat_template_kwargs=chat_template_kwargs,
-                chat_template_content_format=chat_template_content_format,
-            )
-            for conversation in _conversations(messages)
-        ]
-        names = ["conversation"] * len(prompts)
-        return self._run(prompts, names, sampling_params, priority, use_tqdm)
+        render = functools.partial(
+            self._chats.render,
+            chat_template=chat_template,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+            chat_template_content_format=chat_template_content_format,
+        )
+        with self._loop.lock:  # from here on, for tokenizers are for one thread, too
+            prompts = [render(one) for one in _conversations(messages)]
+            names = ["conversation"] * len(prompts)
+            return self._run(prompts, names, sampling_params, priority, use_tqdm)
 
     @no_type_check
     def stream(
@@ -244,8 +239,9 @@ class LLM:
         Raises:
           ChatTemplateError: the conversation cannot be written out.
         """
-        prompt = self._chats.render(messages, **template_options)
-        return self._stream(prompt, sampling_params, output_kind, priority)
+        with self._loop.lock:
+            prompt = self._chats.render(messages, **template_options)
+            return self._stream(prompt, sampling_params, output_kind, priority)
 
     def get_tokenizer(self) -> Any:
         """Return the Hugging Face tokenizer; None if none was loaded."""
@@ -272,7 +268,8 @@ class LLM:
                 "reset_connector": reset_connector or None,
             },
         )
-        return self.llm_engine.reset_prefix_cache()
+        with self._loop.lock:
+            return self.llm_engine.reset_prefix_cache()
 
     @no_type_check
     def _run(
@@ -283,8 +280,24 @@ class LLM:
         priority: int | Sequence[int] | None,
         use_tqdm: bool | Callable[..., Any],
     ) -> list[RequestOutput]:
+        with self._loop.lock:
+            params = self._params_for(sampling_params, len(prompts))
+            requests = self._ask(prompts, names, params, priority)
+            progress = Progress(use_tqdm, len(prompts))
+            try:
+                return self._loop.run(requests, progress.advance)
+            finally:
+                progress.close()
+
+    @no_type_check
+    def _ask(
+        self,
+        prompts: Sequence[ParsedPrompt],
+        names: Sequence[str],
+        params: Sequence[SamplingParams],
+        priority: int | Sequence[int] | None,
+    ) -> list[AskedRequest]:
         inputs = self.llm_engine.inputs
-        params = self._params_for(sampling_params, len(prompts))
         token_ids = [
             inputs.tokenize(*one) for one in zip(prompts, params, names, strict=True)
         ]
@@ -292,13 +305,7 @@ class LLM:
         for one in priorities:
             inputs.check_priority(one)
         requests = zip(prompts, token_ids, params, priorities, strict=True)
-        progress = Progress(use_tqdm, len(prompts))
-        try:
-            return self._loop.run(
-                [AskedRequest(*request) for request in requests], progress.advance
-            )
-        finally:
-            progress.close()
+        return [AskedRequest(*request) for request in requests]
 
     @no_type_check
     def _stream(
@@ -308,11 +315,10 @@ class LLM:
         output_kind: RequestOutputKind,
         priority: int,
     ) -> Stream:
-        inputs = self.llm_engine.inputs
-        (params,) = self._params_for(sampling_params, 1, output_kind)
-        ids = inputs.tokenize(prompt, params)
-        inputs.check_priority(priority)
-        return self._loop.stream(AskedRequest(prompt, ids, params, priority))
+        with self._loop.lock:
+            params = self._params_for(sampling_params, 1, output_kind)
+            (request,) = self._ask([prompt], ["prompt"], params, [priority])
+            return self._loop.stream(request)
 
     @no_type_check
     def _params_for(
@@ -339,9 +345,9 @@ class LLM:
 def _priorities(given: Any, count: int) -> list[Any]:
     if given is None:
         return [0] * count
-    if isinstance(given, int):
-        return [given] * count
-    return _per_prompt("priority", given, count, "an integer")
+    if isinstance(given, numbers.Integral):
+        return [whole(given)] * count
+    return [whole(p) for p in _per_prompt("priority", given, count, "an integer")]
 
 
 def _per_prompt(name: str, values: Any, count: int, kind: str) -> list[Any]:

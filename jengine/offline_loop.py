@@ -3,6 +3,9 @@
 Calls and streams of an `LLM` share its engine: whoever is asked for an output steps it,
 for all, and takes what is its own; the rest waits in the engine for its owner. Requests
 whose caller has gone are aborted, whatever made it go.
+
+Threads take turns, by a lock that whoever calls holds until its call is over. It is a
+plain `RLock` in plain `with` statements, which no interrupt can leave locked.
 """
 
 import itertools
@@ -54,24 +57,39 @@ class Stream(Iterator[RequestOutput]):
         Raises:
           LostRequestError: nothing more can come, although the request has not ended.
         """
-        if self._is_over:
-            raise StopIteration
-        try:
-            while not self._ready:
-                self._ready = self._loop.next_outputs(self.request_id)
-            output = self._ready.pop(0)
-            if output.finished:
-                self.close()
-        except BaseException:
-            self.close()
-            raise
-        return output
+        with self._loop.lock:
+            if self._is_over:
+                raise StopIteration
+            try:
+                while not self._ready:
+                    self._ready = self._loop.next_outputs(self.request_id)
+                output = self._ready.pop(0)
+                if output.finished:
+                    self._end()
+            except BaseException:
+                self._end()
+                raise
+            return output
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was read to its end, closed or broke off."""
+        return self._is_over
 
     def close(self) -> None:
-        """End the request if it has not ended; then the iteration is over."""
+        """End the request if it has not ended; then the iteration is over.
+
+        It waits for nobody, for generators that read a stream are closed by the garbage
+        collector on any thread: amid another thread's call it is left to that call to
+        end the request, at its next step.
+        """
         if not self._is_over:
-            self._loop.end((self.request_id,))
             self._is_over = True
+            self._loop.end_if_free(self.request_id)
+
+    def _end(self) -> None:
+        self._is_over = True  # first, so that the next call ends it if this cannot
+        self._loop.end((self.request_id,))
 
     def __del__(self) -> None:
         if not self._is_over:
@@ -79,10 +97,16 @@ class Stream(Iterator[RequestOutput]):
 
 
 class OfflineLoop:
-    """Whoever waits for outputs of one engine, on one thread at a time."""
+    """Whoever waits for outputs of one engine, on any threads.
+
+    Attributes:
+      lock: to be held by whoever uses the engine, for the length of a call; a call
+        within a call of the same thread has it already.
+    """
 
     def __init__(self, engine: LLMEngine) -> None:
         """Make a loop without callers."""
+        self.lock = threading.RLock()
         self._engine = engine
         self._numbers = itertools.count()
         self._unfinished: set[str] = set()  # requests of a `run` that goes on
@@ -103,29 +127,33 @@ class OfflineLoop:
         Returns:
           One output for each request, in their order.
         """
-        self._end_abandoned()
-        request_ids = [self._new_request_id() for _ in requests]
-        self._unfinished.update(request_ids)
-        try:
-            for request_id, request in zip(request_ids, requests, strict=True):
-                self._engine.queue(request_id, *request)
-            found = self._finish(request_ids, on_finished)
-        except BaseException:
+        with self.lock:
             self._end_abandoned()
-            raise
-        self._unfinished.clear()
-        return [found[request_id] for request_id in request_ids]
+            request_ids = [self._new_request_id() for _ in requests]
+            self._unfinished.update(request_ids)
+            try:
+                for request_id, request in zip(request_ids, requests, strict=True):
+                    self._engine.queue(request_id, *request)
+                found = self._finish(request_ids, on_finished)
+            except BaseException:
+                self._end_abandoned()
+                raise
+            self._unfinished.clear()
+            return [found[request_id] for request_id in request_ids]
 
     def stream(self, request: AskedRequest) -> Stream:
         """Queue a request and return its outputs to come."""
-        self._end_abandoned()
-        stream = Stream(self, self._new_request_id())
-        self._streams[stream.request_id] = weakref.ref(stream)
-        self._engine.queue(stream.request_id, *request)
-        return stream
+        with self.lock:
+            self._end_abandoned()
+            stream = Stream(self, self._new_request_id())
+            self._streams[stream.request_id] = weakref.ref(stream)
+            self._engine.queue(stream.request_id, *request)
+            return stream
 
     def next_outputs(self, request_id: str) -> list[RequestOutput]:
         """Return what there is of a stream's request, else what a step brings.
+
+        The stream holds the lock.
 
         Raises:
           LostRequestError: nothing more can come.
@@ -144,7 +172,7 @@ class OfflineLoop:
         return outputs
 
     def end(self, request_ids: Sequence[str]) -> None:
-        """Abort requests, if they have not ended, and forget them."""
+        """Abort requests, if they have not ended, and forget them; under the lock."""
         self._engine.abort_request(request_ids)
         for request_id in request_ids:
             self._streams.pop(request_id, None)
@@ -155,9 +183,23 @@ class OfflineLoop:
         The garbage collector may call this on any thread and amid anything, even a
         step of this very engine.
         """
-        is_own_thread = threading.get_ident() == self._thread
-        if is_own_thread and not self._engine.is_changing:
-            self.end((request_id,))
+        if threading.get_ident() == self._thread:
+            self.end_if_free(request_id)
+
+    def end_if_free(self, request_id: str) -> None:
+        """End the request of a stream that is over, if the engine is in nobody's hands.
+
+        Nothing is waited for; who has the engine or gets it next will end it.
+        """
+        held: list[bool] = []
+        try:
+            # In one call of C, for an interrupt must not come between lock and note.
+            held.extend(map(self.lock.acquire, (False,)))
+            if True in held and not self._engine.is_changing:
+                self.end((request_id,))
+        finally:
+            if True in held:
+                self.lock.release()
 
     def _end_abandoned(self) -> None:
         """Abort what calls and streams left behind that broke off or were dropped.
@@ -165,14 +207,20 @@ class OfflineLoop:
         It comes first in every call, because whatever cleans up can be interrupted.
         """
         self._thread = threading.get_ident()
-        dropped = [name for name in tuple(self._streams) if self._is_dropped(name)]
-        if dropped or self._unfinished:
-            self.end((*self._unfinished, *dropped))
+        left = (*self._unfinished, *self._left_streams())
+        if left:
+            self.end(left)
             self._unfinished.clear()
 
-    def _is_dropped(self, request_id: str) -> bool:
+    def _left_streams(self) -> list[str]:
+        return [name for name in tuple(self._streams) if self._is_left(name)]
+
+    def _is_left(self, request_id: str) -> bool:
         ref = self._streams.get(request_id)
-        return ref is not None and ref() is None
+        if ref is None:
+            return False
+        stream = ref()
+        return stream is None or stream.is_over
 
     def _new_request_id(self) -> str:
         ids = (str(number) for number in self._numbers)
@@ -189,6 +237,9 @@ class OfflineLoop:
                 raise LostRequestError(
                     "requests were aborted while they were waited for"
                 )
+            left = self._left_streams()  # by other threads, which cannot end them now
+            if left:
+                self.end(left)
             self._engine.advance()
             for output in self._engine.take(self._unfinished):
                 if output.finished:

@@ -1,5 +1,7 @@
 """Progress of a call over many requests, as a bar or as whatever the caller brings."""
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ class Progress:
         """
         self._bar: Any = None
         self._num_tokens = 0
+        self._start = time.monotonic()
         if use_tqdm:
             make = use_tqdm if callable(use_tqdm) else tqdm
             self._bar = make(total=total, desc="Processed prompts", dynamic_ncols=True)
@@ -31,8 +34,16 @@ class Progress:
             return
         self._bar.update(1)
         self._num_tokens += sum(len(done.token_ids) for done in output.outputs)
-        if hasattr(self._bar, "set_postfix_str") and self._bar.format_dict["elapsed"]:
-            rate = self._num_tokens / self._bar.format_dict["elapsed"]
+        # A bar that is not tqdm's may be without this, or have it in another form.
+        with contextlib.suppress(Exception):
+            self._show_rate()
+
+    def _show_rate(self) -> None:
+        elapsed = time.monotonic() - self._start
+        if hasattr(self._bar, "format_dict"):
+            elapsed = self._bar.format_dict["elapsed"]
+        if elapsed:
+            rate = self._num_tokens / elapsed
             self._bar.set_postfix_str(f"output: {rate:.1f} tokens/s", refresh=False)
 
     def close(self) -> None:

@@ -103,10 +103,10 @@ def parse_prompts(prompts: object) -> list[ParsedPrompt]:
       PromptError: a prompt has none of the accepted forms.
       UnsupportedError: a prompt asks for something that is not built yet.
     """
-    if not _is_list_of_prompts(prompts):
+    items = _as_list(prompts)
+    if not _is_list_of_prompts(prompts, items):
         return [parse_prompt(prompts)]
-    items = cast("Sequence[object]", prompts)
-    return [parse_prompt(item, f"prompts[{i}]") for i, item in enumerate(items)]
+    return [parse_prompt(item, f"prompts[{i}]") for i, item in enumerate(items or ())]
 
 
 def parse_prompt(prompt: object, field: str = "prompt") -> ParsedPrompt:
@@ -157,17 +157,32 @@ def check_token_ids(
         )
 
 
-def _is_list_of_prompts(prompts: object) -> bool:
-    if not isinstance(prompts, list | tuple):
+def _is_list_of_prompts(prompts: object, items: list[object] | None) -> bool:
+    # An array of several rows could be lists of ids or of anything: it is refused.
+    if items is None or getattr(prompts, "ndim", 1) != 1:
         return False
-    items = cast("Sequence[object]", prompts)
-    return not items or items[0] is None or _is_prompt(items[0])
+    if not items:  # of an array or a range they would be ids
+        return not (hasattr(prompts, "tolist") or isinstance(prompts, range))
+    return items[0] is None or _is_prompt(items[0])
 
 
 def _is_prompt(item: object) -> bool:
     if isinstance(item, numbers.Number):  # numpy's, too, have `tolist`
         return False
-    return isinstance(item, str | Mapping | list | tuple) or hasattr(item, "tolist")
+    return isinstance(item, str | Mapping) or _as_list(item) is not None
+
+
+def _as_list(value: object) -> list[object] | None:
+    """Return the items of a sequence or an array; None for anything else."""
+    if isinstance(value, Mapping | str):
+        return None
+    if hasattr(value, "tolist"):  # an array
+        value = cast("Any", value).tolist()
+    if isinstance(value, str | bytes | bytearray):
+        return None
+    if not isinstance(value, Sequence):
+        return None
+    return list(cast("Sequence[object]", value))
 
 
 def _parse_dict(prompt: Mapping[str, object], field: str) -> ParsedPrompt:
@@ -196,11 +211,9 @@ def _check_key(key: str, field: str) -> None:
 
 
 def _parse_ids(value: object, field: str) -> tuple[int, ...]:
-    if hasattr(value, "tolist"):  # an array
-        value = cast("Any", value).tolist()
-    if not isinstance(value, list | tuple | range):
+    ids = _as_list(value)
+    if ids is None:
         raise PromptError(field, value, _FORMS)
-    ids = cast("Sequence[object]", value)
     for index, token_id in enumerate(ids):
         try:
             as_integer(token_id)

@@ -1,11 +1,13 @@
 """`AsyncLLM`; where timing matters, a gate decides which steps the engine may run."""
 
 import asyncio
+import inspect
 import threading
 
+import numpy as np
 import pytest
 
-from jengine import AsyncLLM, RequestOutputKind, SamplingParams
+from jengine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
 from jengine.errors import (
     ChatTemplateError,
     InvalidValueError,
@@ -176,9 +178,47 @@ def test_without_params_the_model_decides(make_engine, letters):
             outputs = await collect(llm.generate("abc"))
             assert len(outputs[-1].outputs[0].token_ids) == 3
             assert await llm.get_tokenizer() is letters.hf
-            assert await llm.reset_prefix_cache()
 
         asyncio.run(main())
+
+
+def test_the_prefix_cache_is_reset_with_the_arguments_of_llm(serve):
+    llm = serve()
+    parameters = inspect.signature(AsyncLLM.reset_prefix_cache).parameters
+    assert parameters == inspect.signature(LLM.reset_prefix_cache).parameters
+
+    async def main():
+        assert await llm.reset_prefix_cache()
+        assert await llm.reset_prefix_cache(False, False)
+        for name in list(parameters)[1:]:
+            with pytest.raises(UnsupportedError, match=f"{name}=True"):
+                await llm.reset_prefix_cache(**{name: True})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "method", ["sleep", "wake_up", "pause_generation", "resume_generation", "encode"]
+)
+def test_vllms_other_methods_are_refused_by_name(serve, method):
+    llm = serve()
+    with pytest.raises(UnsupportedError, match=f"AsyncLLM.{method} is not supported"):
+        getattr(llm, method)
+    assert not hasattr(llm, method)
+    with pytest.raises(AttributeError, match="AsyncLLM has no attribute 'no_such'"):
+        llm.no_such  # noqa: B018 - it is the asking that counts
+
+
+def test_a_priority_may_be_numpys(serve):
+    llm = serve()
+
+    async def main():
+        outputs = await collect(llm.generate([1], greedy(2), priority=np.int64(3)))
+        assert outputs[-1].finished
+        with pytest.raises(InvalidValueError, match="priority is True"):
+            await collect(llm.generate([1], greedy(2), priority=True))
+
+    asyncio.run(main())
 
 
 @pytest.fixture(scope="module")

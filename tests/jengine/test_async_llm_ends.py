@@ -217,9 +217,11 @@ def test_a_dead_engine_is_no_hang(make_engine):
 
     async def main():
         with AsyncLLM.from_engine(engine) as llm:
+            assert (llm.is_running, llm.errored) == (True, False)
             for _ in range(2):
                 with pytest.raises(EngineStoppedError, match="device lost"):
                     await collect(llm.generate([1], greedy()))
+            assert (llm.is_running, llm.errored) == (False, True)
             with pytest.raises(EngineStoppedError, match="device lost"):
                 await llm.check_health()
 
@@ -243,7 +245,9 @@ def test_shutting_down_reaches_all_who_wait(make_engine, make_gate):
         with pytest.raises(EngineStoppedError, match="shut down"):
             await collect(llm.generate([1], greedy()))
 
+    assert llm.is_running
     asyncio.run(main())
+    assert (llm.is_running, llm.errored) == (False, True)
     llm.shutdown()
     assert engine.get_num_unfinished_requests() == 0
     assert not llm._thread._thread.is_alive()

@@ -3,6 +3,8 @@ import pytest
 from jengine.chat_prompts import ChatPrompts
 from jengine.errors import ChatTemplateError, InvalidValueError, PromptError
 from jengine.prompts import ParsedPrompt
+from jengine.testing import write_sentencepiece_tokenizer
+from jengine.text.tokenizer import load_tokenizer
 
 USER = [{"role": "user", "content": "a"}]
 FIRST = "{{ messages[0].content }}"
@@ -10,14 +12,14 @@ FIRST = "{{ messages[0].content }}"
 
 @pytest.fixture
 def rendered(monkeypatch):
-    """What the renderer is asked; it writes the template's length as letters."""
+    """What the renderer is asked; it writes three letters."""
     asked = []
 
     def render(tokenizer, messages, *, chat_template, **options):
         asked.append((messages, chat_template, options))
-        return [0, 1, 2]
+        return "abc"
 
-    monkeypatch.setattr("jengine.chat_prompts.render", render)
+    monkeypatch.setattr("jengine.chat_prompts.render_text", render)
     return asked
 
 
@@ -32,6 +34,16 @@ def test_a_prompt_has_text_and_ids(letters, rendered):
         "template_kwargs": None,
         "content_format": "auto",
     }
+
+
+def test_the_text_is_what_was_written_not_what_the_ids_say(tmp_path):
+    tokenizer = load_tokenizer(write_sentencepiece_tokenizer(tmp_path))
+    template = "<s>{{ messages[0].content }}</s>b"
+    prompt = ChatPrompts(tokenizer, template).render(USER)
+    assert prompt.text == "<s>a</s>b"
+    ids = tokenizer.encode("<s>a</s>b", add_special_tokens=False)
+    assert prompt.token_ids == tuple(ids)
+    assert tokenizer.decode(ids, skip_special_tokens=False) != prompt.text
 
 
 def test_a_given_template_comes_before_the_engines(letters, rendered, tmp_path):

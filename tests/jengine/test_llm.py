@@ -242,11 +242,15 @@ def test_priorities_decide_the_order(f2_llm, priority, cached):
     assert [o.num_cached_tokens for o in outputs] == cached
 
 
-def test_one_priority_for_all_prompts(f2_llm, monkeypatch):
+@pytest.mark.parametrize(
+    "priority", [7, np.int64(7), [7, np.int64(7)], np.array([7, 7])]
+)
+def test_priorities_are_integers_of_any_kind(f2_llm, monkeypatch, priority):
     asked = []
     monkeypatch.setattr(f2_llm._loop, "run", lambda requests, _: asked.extend(requests))
-    f2_llm.generate([[5], [6]], GREEDY, use_tqdm=False, priority=7)
+    f2_llm.generate([[5], [6]], GREEDY, use_tqdm=False, priority=priority)
     assert [one.priority for one in asked] == [7, 7]
+    assert {type(one.priority) for one in asked} == {int}
 
 
 @pytest.mark.parametrize("ahead_of_counter", [None, 0, 1, 2, 3])
@@ -319,6 +323,9 @@ def test_lora_is_refused(llm, call):
         {"priority": "ab"},
         {"priority": 1.5},
         {"priority": True},
+        {"priority": [0, np.True_]},
+        {"priority": [0, False]},
+        {"priority": np.float64(1)},
     ],
 )
 def test_arguments_that_do_not_fit_the_prompts(llm, arguments):

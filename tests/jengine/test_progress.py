@@ -1,3 +1,6 @@
+import re
+import time
+
 import pytest
 
 from jengine.outputs import CompletionOutput, RequestOutput
@@ -67,6 +70,42 @@ def test_an_object_that_only_counts():
     progress.advance(output(1))
     progress.close()
     assert (counter.count, counter.closed) == (1, True)
+
+
+class Unclocked(Counter):
+    """Shows a text, but does not measure time."""
+
+    postfix = ""
+
+    def set_postfix_str(self, text, *, refresh):
+        self.postfix = text
+
+
+def test_a_bar_without_a_clock_shows_the_rate_by_ours():
+    bar = Unclocked()
+    progress = Progress(lambda **_: bar, 1)
+    time.sleep(0.01)
+    progress.advance(output(1))
+    assert bar.count == 1
+    assert re.fullmatch(r"output: \d+\.\d tokens/s", bar.postfix)
+
+
+class Strange(Counter):
+    """Has what a bar has, in other forms."""
+
+    format_dict = None
+
+    def set_postfix_str(self):
+        raise AssertionError
+
+
+def test_a_bar_that_cannot_show_the_rate_counts_all_the_same():
+    bar = Strange()
+    progress = Progress(lambda **_: bar, 2)
+    progress.advance(output(1))
+    progress.advance(output(2))
+    progress.close()
+    assert (bar.count, bar.closed) == (2, True)
 
 
 @pytest.mark.parametrize("use_tqdm", [True, False])

@@ -1,3 +1,5 @@
+import array
+import collections
 from typing import Any
 
 import hypothesis
@@ -29,6 +31,9 @@ FORMS: list[tuple[str, Any, list[ParsedPrompt]]] = [
     ("jax ids", jnp.array([1, 2], dtype=jnp.int32), [IDS]),
     ("list of numpy ids", [np.int64(1), np.int64(2)], [IDS]),
     ("range of ids", range(1, 3), [IDS]),
+    ("deque of ids", collections.deque([1, 2]), [IDS]),
+    ("array of ids", array.array("i", [1, 2]), [IDS]),
+    ("numpy text", np.str_("a"), [TEXT]),
     ("dict of text", {"prompt": "a"}, [TEXT]),
     ("dict of ids", {"prompt_token_ids": [1, 2]}, [IDS]),
     ("dict of both", {"prompt": "a", "prompt_token_ids": (1, 2)}, [BOTH]),
@@ -38,6 +43,15 @@ FORMS: list[tuple[str, Any, list[ParsedPrompt]]] = [
     ("texts", ["a", "a"], [TEXT, TEXT]),
     ("lists of ids", [[1, 2], [1, 2]], [IDS, IDS]),
     ("arrays of ids", [np.array([1, 2])], [IDS]),
+    ("array of texts", np.array(["a", "a"]), [TEXT, TEXT]),
+    ("array of objects", np.array(["a", {"prompt": "a"}]), [TEXT, TEXT]),
+    ("array of lists", np.array([[1, 2], [1, 2], "a"], dtype=object)[:2], [IDS, IDS]),
+    ("deque of texts", collections.deque(["a", "a"]), [TEXT, TEXT]),
+    ("deque of ids in a list", [collections.deque([1, 2])], [IDS]),
+    ("ranges in a tuple", (range(1, 3),), [IDS]),
+    ("no prompts in a deque", collections.deque(), []),
+    ("other sequence of texts", collections.UserList(["a", "a"]), [TEXT, TEXT]),
+    ("ids of another sequence", {"prompt_token_ids": collections.deque([1, 2])}, [IDS]),
     ("mixed", ["a", [1, 2], {"prompt": "a"}], [TEXT, IDS, TEXT]),
     ("empty ids in a dict", {"prompt_token_ids": []}, [ParsedPrompt(None, ())]),
     ("empty ids in a list", [[]], [ParsedPrompt(None, ())]),
@@ -55,6 +69,12 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("None", None, "prompt is None"),
     ("number", 3, "prompt is 3"),
     ("bytes", b"a", "prompt is b'a'"),
+    ("bytearray", bytearray(b"a"), "prompt is bytearray"),
+    ("bytes in a list", [b"a"], r"prompt\[0\] is b'a'"),
+    ("set", {"a"}, "prompt is {'a'}; allowed: text, a list"),
+    ("array of no dimension", np.array(3), r"prompt is array\(3\)"),
+    ("array of rows", np.array([[1, 2]]), r"prompt\[0\] is \[1, 2\]"),
+    ("array of floats in a list", [np.array([1.0])], r"prompts\[0\]\[0\] is 1.0"),
     ("None in a list", ["ok", None], r"prompts\[1\] is None"),
     ("only None in a list", [None], r"prompts\[0\] is None"),
     ("number among texts", ["ok", 3], r"prompts\[1\] is 3"),
