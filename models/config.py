@@ -46,9 +46,8 @@ class ModelConfig:
       head_dim: features of one head; need not be `hidden_size / num_heads`.
       rms_norm_eps: added to the mean square in every norm.
       rope: rotary embedding settings.
-      max_position_embeddings: longest sequence that the checkpoint allows. It is
-        the limit for every rope type: linear, llama3 and yarn checkpoints already
-        state the extended length here.
+      max_position_embeddings: longest sequence that the checkpoint allows, what
+        linear and yarn scaling add to it included; see `_longest_sequence`.
       tie_word_embeddings: whether the head is the embedding.
       qkv_bias: whether query, key and value projections add a bias.
       o_bias: whether the output projection of attention adds a bias.
@@ -93,6 +92,7 @@ class ModelConfig:
         architecture = _architecture(fields)
         _refuse_unsupported(fields)
         num_layers = fields.integer("num_hidden_layers")
+        rope = rope_from_hf(config)
         return cls(
             architecture=architecture,
             vocab_size=fields.integer("vocab_size"),
@@ -100,8 +100,8 @@ class ModelConfig:
             intermediate_size=fields.integer("intermediate_size"),
             num_layers=num_layers,
             rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-            rope=rope_from_hf(config),
-            max_position_embeddings=fields.integer("max_position_embeddings"),
+            rope=rope,
+            max_position_embeddings=_longest_sequence(fields, rope),
             tie_word_embeddings=fields.flag("tie_word_embeddings", False),
             sliding_windows=_sliding_windows(fields, architecture, num_layers),
             dtype=_dtype(fields),
@@ -148,13 +148,30 @@ def _refuse_unsupported(fields: ConfigFields) -> None:
         raise UnsupportedModelError(
             f"config: hidden_act is {activation!r}; supported: silu"
         )
-    if fields.has("quantization_config"):
-        method = fields.mapping("quantization_config").get("quant_method")
+    quantization = fields.mapping("quantization_config")
+    if quantization:  # an empty one asks for nothing
+        method = quantization.get("quant_method")
         raise UnsupportedModelError(
             f"config: quantization_config asks for {method!r}; only unquantised "
             "safetensors and GGUF files are supported: take the original checkpoint "
             "or a GGUF file of it"
         )
+
+
+def _longest_sequence(fields: ConfigFields, rope: RopeConfig) -> int:
+    """Return how many positions there are with the scaling counted in.
+
+    The rule is vLLM's: linear and yarn checkpoints state the length before scaling,
+    llama3 ones the extended length. A yarn config may state either, and the one
+    before scaling also stands in the rope settings, so the larger number is meant.
+    `dynamic` is not extended: its angles are right up to the stated length only.
+    """
+    stated = fields.integer("max_position_embeddings")
+    if rope.rope_type == "linear":
+        return max(1, int(stated * rope.factor))
+    if rope.rope_type == "yarn":
+        return max(stated, int(rope.original_max_position_embeddings * rope.factor))
+    return stated
 
 
 def _heads(fields: ConfigFields, architecture: str) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """Weights in safetensors files: one file, or shards that an index lists.
 
-The index decides: files and tensors that it does not list are not looked at. All
+The index decides: files and tensors that it does not list are not looked at. Without
+one it is `model.safetensors`, or where that is missing every other `model*` file. All
 headers are checked on opening, so that a damaged or missing shard is found before
 any memory is spent.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +20,8 @@ from jengine.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
+
+logger = logging.getLogger(__name__)
 
 _LFS_START = b"version https://git-lfs"
 _DTYPES = {
@@ -36,14 +40,9 @@ class SafetensorsReader:
 
         Raises:
           CheckpointError: if a file is missing or damaged, or does not hold what
-            the index says.
+            the index says; or two files without an index hold the same tensor.
         """
-        index = folder / INDEX_NAME
-        if index.exists():
-            self._files = _indexed_files(index)
-        else:
-            single = folder / SINGLE_NAME
-            self._files = dict.fromkeys(_open(single).keys(), single)
+        self._files = _locate_tensors(folder)
         self._handles = {path: _open(path) for path in set(self._files.values())}
         self._check_index()
 
@@ -97,6 +96,50 @@ class SafetensorsReader:
                     f"{path}: tensor {name} is missing, although {INDEX_NAME} places "
                     "it in this file; take index and shards from the same source"
                 )
+
+
+def has_weights(folder: Path) -> bool:
+    """Return whether there is anything that `SafetensorsReader` would open."""
+    return (folder / INDEX_NAME).exists() or bool(_unindexed_files(folder))
+
+
+def _unindexed_files(folder: Path) -> list[Path]:
+    """Return the files to read where no index says it.
+
+    Others beside `model.safetensors` are copies in other formats, as a rule.
+    """
+    single = folder / SINGLE_NAME
+    return [single] if single.exists() else sorted(folder.glob("model*.safetensors"))
+
+
+def _locate_tensors(folder: Path) -> dict[str, Path]:
+    """Return the file of each tensor."""
+    index, single = folder / INDEX_NAME, folder / SINGLE_NAME
+    if index.exists():
+        files = _indexed_files(index)
+        if not single.is_file() or any(path.is_file() for path in files.values()):
+            return files
+        logger.warning(
+            "%s: none of the files that it names is there, so %s beside it is read; "
+            "remove the index",
+            index,
+            SINGLE_NAME,
+        )
+    return _all_tensors(_unindexed_files(folder) or [single])
+
+
+def _all_tensors(paths: Sequence[Path]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for path in paths:
+        for name in _open(path).keys():  # noqa: SIM118 (no dict)
+            if name in files:
+                raise CheckpointError(
+                    f"{path}: tensor {name} is also in {files[name].name}, and there "
+                    f"is no {INDEX_NAME} to decide; download it, or remove the file "
+                    "that does not belong to the model"
+                )
+            files[name] = path
+    return files
 
 
 def _indexed_files(index: Path) -> dict[str, Path]:
@@ -164,7 +207,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last: too deep
         raise CheckpointError(
             f"{path}: cannot be read as JSON: {error}; mend it or download it again"
         ) from error

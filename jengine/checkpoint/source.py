@@ -20,6 +20,7 @@ from jengine.checkpoint.safetensors_reader import (
     SINGLE_NAME,
     SafetensorsReader,
     check_downloaded,
+    has_weights,
     read_json,
 )
 from jengine.errors import CheckpointError
@@ -138,7 +139,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
 
 def _check_weights_exist(folder: Path) -> None:
-    if (folder / INDEX_NAME).exists() or (folder / SINGLE_NAME).exists():
+    if has_weights(folder):
         return
     pickled = sorted(p.name for p in folder.glob("*.bin")) + sorted(
         p.name for p in folder.glob("*.pt*")
@@ -150,8 +151,9 @@ def _check_weights_exist(folder: Path) -> None:
             "save_pretrained(folder), which writes safetensors"
         )
     raise CheckpointError(
-        f"{folder}: neither {SINGLE_NAME} nor {INDEX_NAME} is there; the folder holds "
-        f"{_listing(folder)}{_gguf_hint(folder)}"
+        f"{folder}: neither {SINGLE_NAME} nor {INDEX_NAME} nor any other "
+        f"model*.safetensors is there; the folder holds {_listing(folder)}"
+        f"{_gguf_hint(folder)}"
     )
 
 

@@ -5,6 +5,7 @@ otherwise. So the metadata is read here and the building is left to transformers
 """
 
 import importlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,41 @@ from typing import Any
 from jengine.errors import CheckpointError, JengineError
 from jengine.gguf_header import read_header
 from jengine.text.transformers_import import import_transformers
+
+logger = logging.getLogger(__name__)
+
+# The values of tokenizer.ggml.pre for which llama.cpp splits text as GPT-2 does. The
+# later ones also have each digit apart, as their merges, which join none, do anyway.
+_SPLIT_AS_GPT2 = frozenset(
+    {
+        "gpt-2",
+        "phi-2",
+        "jina-es",
+        "jina-de",
+        "jina-v1-en",
+        "jina-v2-es",
+        "jina-v2-de",
+        "jina-v2-code",
+        "roberta-bpe",
+        "gigachat",
+        "a.x-4.0",
+        "mellum",
+        "modern-bert",
+        "mpt",
+        "olmo",
+        "jais",
+        "trillion",
+        "granite-docling",
+        "exaone4",
+        "smollm",
+        "starcoder",
+        "refact",
+        "command-r",
+        "codeshell",
+        "exaone",
+        "minerva-7b",
+    }
+)
 
 
 def load_gguf_tokenizer(
@@ -74,6 +110,9 @@ def _build(metadata: Mapping[str, Any], *, name: str) -> Any:
     }
     architecture = metadata["general.architecture"]
     backend, further = mapping.convert_gguf_tokenizer(architecture, parts)
+    _warn_of_unknown_split(metadata, mapping, name)
+    if metadata.get("tokenizer.ggml.add_space_prefix") is False:
+        _drop_prefix_space(backend)
     options = _added_tokens(metadata) | _special_tokens(metadata) | further
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -81,6 +120,37 @@ def _build(metadata: Mapping[str, Any], *, name: str) -> Any:
         chat_template=metadata.get("tokenizer.chat_template"),
         **options,
     )
+
+
+def _warn_of_unknown_split(
+    metadata: Mapping[str, Any], mapping: ModuleType, name: str
+) -> None:
+    """Say so where transformers falls back on the way that GPT-2 splits text."""
+    known = getattr(mapping, "GGUF_PRE_TOKENIZER_SPLITS", None)
+    if known is None or metadata.get("tokenizer.ggml.model") != "gpt2":
+        return  # older transformers go by the architecture
+    kind = metadata.get("tokenizer.ggml.pre")
+    if kind not in known and kind not in _SPLIT_AS_GPT2:
+        logger.warning(
+            "%s: tokenizer.ggml.pre is %s, so text is split as for GPT-2, which may "
+            "give other tokens than the model learned; pass tokenizer=... to name a "
+            "directory or a hub repository that has its tokenizer",
+            name,
+            "missing" if kind is None else f"{kind!r}, which is not known",
+        )
+
+
+def _drop_prefix_space(backend: Any) -> None:
+    """Add no space before a text; transformers does, whatever the file says."""
+    from tokenizers import decoders, pre_tokenizers
+
+    if isinstance(backend.pre_tokenizer, pre_tokenizers.Metaspace):
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(
+            prepend_scheme="never", split=False
+        )
+        backend.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
 
 
 def _converter_module() -> ModuleType:

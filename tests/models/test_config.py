@@ -87,6 +87,34 @@ def test_ckp_05_head_dim(parse):
     assert parse("Qwen3ForCausalLM", head_dim=16).head_dim == 16
 
 
+def scaled(kind, **inside):
+    return {"rope_type": kind, "factor": 4.0, **inside}
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("stated", "rope", "longest"),
+    [
+        (64, {"rope_type": "default"}, 64),
+        (64, scaled("linear"), 256),
+        (64, scaled("linear", factor=2.5), 160),
+        (64, scaled("dynamic"), 64),
+        (64, scaled("llama3", **LLAMA3, original_max_position_embeddings=16), 64),
+        (64, scaled("yarn", original_max_position_embeddings=64), 256),
+        (80, scaled("yarn", original_max_position_embeddings=64), 256),
+        (256, scaled("yarn", original_max_position_embeddings=64), 256),
+        (300, scaled("yarn", original_max_position_embeddings=64), 300),
+        (64, scaled("yarn"), 256),
+        (256, scaled("yarn", factor=None, original_max_position_embeddings=64), 256),
+    ],
+)
+def test_scaling_extends_the_longest_sequence(parse, stated, rope, longest):
+    config = parse(max_position_embeddings=stated, rope_scaling=rope)
+    assert config.max_position_embeddings == longest
+
+
 def test_missing_kv_heads_are_all_heads(parse):
     assert parse(num_key_value_heads=None).num_kv_heads == 4
 
@@ -171,6 +199,11 @@ def test_layer_types_must_fit(parse, kinds):
 def test_what_is_not_built_is_refused(parse, keys, named):
     with pytest.raises(UnsupportedModelError, match=named):
         parse(**keys)
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_empty_quantization_config_asks_for_nothing(parse, nothing):
+    assert parse(quantization_config=nothing) == parse()
 
 
 def test_kv_bytes_per_token(parse):

@@ -113,6 +113,22 @@ def test_ckp_04_rope_spellings_equal_transformers(
         assert_close(harness.run(IDS), wanted)
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_ckp_04_positions_that_scaling_adds_equal_transformers(
+    kind, small_config, make_reference, make_harness
+):
+    scaling = {"type": kind, "factor": 4.0}
+    if kind == "yarn":
+        scaling["original_max_position_embeddings"] = 16
+    config = small_config(
+        head_dim=16, max_position_embeddings=16, rope_scaling=scaling, rope_theta=1e4
+    )
+    reference = make_reference(config)
+    harness = make_harness(config, reference.tensors)
+    assert len(IDS) <= harness.config.max_position_embeddings == 64
+    assert_close(harness.run(IDS), reference.logits(IDS))
+
+
 def random_tensors(config: ModelConfig, seed=0) -> dict[str, np.ndarray]:
     """Weights for the tests that need no reference; norms near one."""
     rng = np.random.default_rng(seed)

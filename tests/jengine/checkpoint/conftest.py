@@ -119,6 +119,14 @@ GGUF_NAMES = {
 }
 
 
+_VALUE_TYPES = {
+    int: gguf.GGUFValueType.UINT32,
+    float: gguf.GGUFValueType.FLOAT32,
+    str: gguf.GGUFValueType.STRING,
+    list: gguf.GGUFValueType.ARRAY,
+}
+
+
 def gguf_name(name: str) -> str:
     stem, leaf = name.rsplit(".", 1)
     if stem in GGUF_NAMES:
@@ -156,8 +164,8 @@ def write_gguf(tmp_path) -> Callable[..., Path]:
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(2)
         for key, value in (keys or {}).items():
-            add = writer.add_string if isinstance(value, str) else writer.add_float32
-            (writer.add_uint32 if isinstance(value, int) else add)(key, value)
+            kind_of_value = _VALUE_TYPES[type(value)]
+            writer.kv_data[0][key] = gguf.GGUFValue(value, kind_of_value)
         for name, values in (tensors | (extra or {})).items():
             _add_tensor(writer, arch, config, name, values, kind)
         writer.write_header_to_file()

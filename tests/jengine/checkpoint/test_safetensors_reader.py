@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 from jengine.checkpoint.safetensors_reader import (
     SafetensorsReader,
     check_downloaded,
+    has_weights,
     read_json,
 )
 from jengine.errors import CheckpointError
@@ -81,6 +82,69 @@ def test_ckp_02_wrong_shard_is_named(sharded):
         held(sharded)
 
 
+@pytest.fixture
+def whole(make_tensors, make_config):
+    return make_tensors(make_config())
+
+
+def assert_reads(reader, tensors):
+    assert set(reader.names()) == set(tensors)
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(reader.read(name), values)
+
+
+def test_ckp_02_shards_without_an_index(sharded, whole):
+    (sharded / INDEX).unlink()
+    save_file({"x": np.zeros(1)}, sharded / "consolidated.safetensors")
+    assert has_weights(sharded)
+    assert_reads(SafetensorsReader(sharded), whole)
+
+
+def test_ckp_02_one_shard_under_another_name(tmp_path, whole):
+    save_file(whole, tmp_path / "model-00001-of-00001.safetensors")
+    assert has_weights(tmp_path)
+    assert_reads(SafetensorsReader(tmp_path), whole)
+
+
+def test_ckp_02_copies_beside_the_whole_file_are_left_alone(tmp_path, whole):
+    save_file(whole, tmp_path / "model.safetensors")
+    save_file({"x": np.zeros(1)}, tmp_path / "model.fp16.safetensors")
+    assert_reads(SafetensorsReader(tmp_path), whole)
+
+
+def test_ckp_02_a_tensor_in_two_files_names_both(tmp_path):
+    for i in (1, 2):
+        save_file({"a": np.zeros(i)}, tmp_path / f"model-0000{i}-of-00002.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"model-00002-.*tensor a is also in model-00001-"
+    ):
+        SafetensorsReader(tmp_path)
+
+
+def test_ckp_02_an_index_without_its_files_is_left_for_the_whole_file(
+    sharded, whole, caplog
+):
+    for shard in sharded.glob("model-*.safetensors"):
+        shard.unlink()
+    save_file(whole, sharded / "model.safetensors")
+    assert_reads(SafetensorsReader(sharded), whole)
+    assert f"{INDEX}: none of the files" in caplog.text
+
+
+def test_ckp_03_a_part_of_the_index_is_not_left_for_the_whole_file(sharded, whole):
+    save_file(whole, sharded / "model.safetensors")
+    (sharded / SHARD).unlink()
+    with pytest.raises(CheckpointError, match=rf"{SHARD}: the file is missing"):
+        SafetensorsReader(sharded)
+
+
+def test_other_names_hold_no_weights(tmp_path):
+    save_file({"x": np.zeros(1)}, tmp_path / "consolidated.safetensors")
+    assert not has_weights(tmp_path)
+    with pytest.raises(CheckpointError, match=r"/model\.safetensors: .* missing"):
+        SafetensorsReader(tmp_path)
+
+
 @pytest.mark.parametrize("size", ["less one", "half", "four", "none"])
 def test_ckp_03_cut_shard_is_named(sharded, size):
     whole = (sharded / SHARD).read_bytes()
@@ -123,7 +187,7 @@ def test_index_without_a_map(sharded, index):
         SafetensorsReader(sharded)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\x00", "[" * 100_000])
 def test_bad_json_names_its_file(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)

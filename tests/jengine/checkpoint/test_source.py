@@ -32,6 +32,14 @@ def test_ckp_02_shards_and_one_file_hold_the_same(
         np.testing.assert_array_equal(values, from_single[path])
 
 
+def test_ckp_02_shards_without_an_index_load(sharded, loads):
+    _, indexed = loads(sharded)
+    (sharded / "model.safetensors.index.json").unlink()
+    _, found = loads(sharded)
+    for path, values in indexed.items():
+        np.testing.assert_array_equal(found[path], values)
+
+
 def test_what_an_open_folder_offers(write_folder, make_config, make_tensors):
     config, generation = make_config(), {"eos_token_id": [2, 7]}
     folder = write_folder(config, make_tensors(config), generation=generation)

@@ -80,6 +80,81 @@ def test_the_file_says_whether_bos_is_added(
     assert (ids[0] == 1) is adds_bos
 
 
+@pytest.mark.parametrize(
+    ("keys", "pieces"),
+    [
+        ({}, ["▁hi", "▁hi"]),
+        ({"tokenizer.ggml.add_space_prefix": True}, ["▁hi", "▁hi"]),
+        ({"tokenizer.ggml.add_space_prefix": False}, ["hi", "▁hi"]),
+    ],
+)
+def test_the_file_says_whether_a_space_comes_first(
+    tmp_path: pathlib.Path,
+    llama_metadata: dict[str, Any],
+    keys: dict[str, bool],
+    pieces: list[str],
+) -> None:
+    write_gguf(tmp_path / "x.gguf", llama_metadata | keys)
+    tokenizer = load_tokenizer(tmp_path / "x.gguf")
+    ids = tokenizer.encode("hi hi")[1:]
+    assert tokenizer.hf.convert_ids_to_tokens(ids) == pieces
+    assert tokenizer.decode(ids) == "hi hi"
+
+
+def test_without_the_first_space_one_of_the_text_stays(
+    tmp_path: pathlib.Path, llama_metadata: dict[str, Any]
+) -> None:
+    llama_metadata["tokenizer.ggml.add_space_prefix"] = False
+    write_gguf(tmp_path / "x.gguf", llama_metadata)
+    tokenizer = load_tokenizer(tmp_path / "x.gguf")
+    assert tokenizer.decode(tokenizer.encode(" hi é")[1:]) == " hi é"
+
+
+@pytest.mark.parametrize(
+    ("pre", "warning"),
+    [
+        ("rubbish", "pre is 'rubbish', which is not known"),
+        (None, "pre is missing"),
+        ("smollm", None),
+        ("gpt-2", None),
+        ("llama-bpe", None),
+    ],
+)
+def test_an_unknown_way_to_split_text_is_told(
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+    pre: str | None,
+    warning: str | None,
+) -> None:
+    metadata: dict[str, Any] = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": ["a", "b", "ab"],
+        "tokenizer.ggml.merges": ["a b"],
+    }
+    if pre is not None:
+        metadata["tokenizer.ggml.pre"] = pre
+    write_gguf(tmp_path / "x.gguf", metadata)
+    pytest.importorskip("transformers.integrations.gguf.gguf_tokenizer_mapping")
+    assert load_gguf_tokenizer(tmp_path / "x.gguf").encode("ab") == [2]
+    ours = [r.getMessage() for r in caplog.records if r.name.startswith("jengine")]
+    assert len(ours) == (warning is not None)
+    assert warning is None or f"x.gguf: tokenizer.ggml.{warning}" in ours[0]
+
+
+@pytest.mark.parametrize("pre", [None, "default"])
+def test_other_kinds_split_no_text(
+    tmp_path: pathlib.Path,
+    llama_metadata: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    pre: str | None,
+) -> None:
+    keys = {} if pre is None else {"tokenizer.ggml.pre": pre}
+    write_gguf(tmp_path / "x.gguf", llama_metadata | keys)
+    load_gguf_tokenizer(tmp_path / "x.gguf")
+    assert "tokenizer.ggml.pre" not in caplog.text
+
+
 def test_equals_transformers_on_the_sentencepiece_kind(
     tmp_path: pathlib.Path, llama_metadata: dict[str, Any]
 ) -> None:
