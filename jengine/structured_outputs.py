@@ -30,7 +30,8 @@ class StructuredOutputsParams:
         `root`.
       json_object: True for any JSON object.
       structural_tag: parts of a free text that follow schemas: a dict (or its JSON
-        text) of `structures`, each with `begin`, `schema` and `end`, and `triggers`.
+        text) of `structures`, each with `begin`, `schema` and `end`, and `triggers`;
+        or of `format`, which is of type `triggered_tags`, `tag` or `json_schema`.
       disable_any_whitespace: allow no white space between the tokens of JSON.
       disable_additional_properties: objects have no properties but those that a schema
         names, where it does not say itself.

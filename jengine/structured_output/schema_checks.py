@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import llguidance
 
 from jengine.structured_output.constraint import GrammarError
+from jengine.structured_output.regex_rewrite import narrowed_pattern
+from jengine.structured_output.schema_numbers import refuse_lost_numbers
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _VALUES = ("const", "enum", "default", "examples")  # keywords without schemas
@@ -36,6 +38,7 @@ def refuse_unkept(schema: object, place: str = "#") -> None:
             f"patternProperties at {place} is not supported where it matches no name"
             " but those of properties and required: say there what it asks of them"
         )
+    refuse_lost_numbers(schema, place)
     for keyword, value in schema.items():
         inside = f"{place}/{keyword}"
         if keyword in _NAMED and isinstance(value, Mapping):
@@ -48,7 +51,7 @@ def refuse_unkept(schema: object, place: str = "#") -> None:
 def _counts_equal_names(schema: Mapping[str, object]) -> bool:
     least, required = schema.get("minProperties"), schema.get("required")
     num_required = len(required) if isinstance(required, list) else 0
-    if not isinstance(least, int) or least - num_required < 2:
+    if not isinstance(least, int | float) or least - num_required < 2:
         return False
     patterns = schema.get("patternProperties")
     return schema.get("additionalProperties") is not False or bool(patterns)
@@ -69,7 +72,7 @@ def _has_spent_patterns(schema: Mapping[str, object]) -> bool:
         "type": "object",
         "properties": dict.fromkeys(known, zero),
         "required": known,
-        "patternProperties": dict.fromkeys(patterns, zero),
+        "patternProperties": dict.fromkeys(map(narrowed_pattern, patterns), zero),
         "additionalProperties": False,
         "x-guidance": {"whitespace_flexible": False},
     }

@@ -10,6 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from jengine.structured_output.regex_rewrite import OWN_PARTS, narrowed_pattern
+from jengine.structured_output.schema_spellings import spell_out
+
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _VALUES = ("const", "enum", "default", "examples")  # keywords without schemas
 _DESCRIBED = ("properties", "patternProperties")
@@ -31,12 +34,22 @@ def closed(schema: object) -> object:
 
 
 def inside_bounds(schema: object) -> object:
-    """Replace exclusive bounds that llguidance takes for inclusive ones.
+    """Narrow bounds and patterns that llguidance would take for wider ones.
 
-    It does so with a whole number where the other bound has the same whole part, such
-    as 0 < x < 0.5. What lies within 1e-9 of the bound is given up.
+    It takes an exclusive bound for an inclusive one with a whole number where the other
+    bound has the same whole part, such as 0 < x < 0.5. What lies within 1e-9 of the
+    bound is given up. What it knows in other words only is put in those.
+
+    Raises:
+      GrammarError: a pattern ends in the middle of an escape.
     """
-    return rewrite(schema, _move_bounds)
+
+    def narrow(one: dict[str, Any]) -> None:
+        spell_out(one)
+        _move_bounds(one)
+        _narrow_patterns(one)
+
+    return rewrite(schema, narrow)
 
 
 def escapes_for(schema: object) -> dict[str, object]:
@@ -45,7 +58,10 @@ def escapes_for(schema: object) -> dict[str, object]:
     Where `"a"` is described, `"\u0061"` passes for a property that is not. So escapes
     have one letter, unless the schema itself may need others for control characters.
     """
-    speaks_of_control = _CONTROL.search(json.dumps(schema, ensure_ascii=False))
+    text = json.dumps(schema, ensure_ascii=False)
+    for own in OWN_PARTS:  # they exclude control characters, or hold many others
+        text = text.replace(json.dumps(own)[1:-1], " ")
+    speaks_of_control = _CONTROL.search(text)
     return {} if speaks_of_control or not _adds_names(schema) else _PLAIN_ESCAPES
 
 
@@ -68,6 +84,19 @@ def rewrite(schema: object, change: Callable[[dict[str, Any]], None]) -> object:
             copy[keyword] = rewrite(value, change)
     change(copy)
     return copy
+
+
+def _narrow_patterns(schema: dict[str, Any]) -> None:
+    pattern, named = schema.get("pattern"), schema.get("patternProperties")
+    if isinstance(pattern, str):
+        schema["pattern"] = narrowed_pattern(pattern)
+    if not isinstance(named, dict):
+        return
+    narrow: dict[str, object] = {}
+    for name, one in named.items():
+        new = narrowed_pattern(name)
+        narrow[new] = {"allOf": [narrow[new], one]} if new in narrow else one
+    schema["patternProperties"] = narrow
 
 
 def _move_bounds(schema: dict[str, Any]) -> None:

@@ -89,4 +89,8 @@ class ConstraintTracker:
             request_id = tracked.request.request_id
             logger.error("request %s breaks its constraint: %s", request_id, error)
             return FinishReason.ERROR
+        except Exception:  # whatever it is, the other requests are none of its business
+            request_id = tracked.request.request_id
+            logger.exception("the constraint of request %s breaks down", request_id)
+            return FinishReason.ERROR
         return None

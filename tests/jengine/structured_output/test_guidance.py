@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import jsonschema
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import transformers
 
 from jengine.errors import UnsupportedError
+from jengine.structured_output import guidance
 from jengine.structured_output.constraint import ConstraintError, GrammarError
 from jengine.structured_output.guidance import GuidanceGrammars
 from jengine.structured_outputs import StructuredOutputsParams
@@ -180,6 +182,31 @@ def test_a_structural_tag(grammars, tokenizer):
         start(grammars, structural_tag=tag | {"triggers": ["<g"]})
 
 
+def test_structural_tags_by_format(grammars, tokenizer):
+    schema = {"type": "json_schema", "json_schema": {"const": 1}}
+    tag = {"type": "tag", "begin": "<f>", "content": schema, "end": "</f>"}
+    free = {"type": "triggered_tags", "triggers": ["<f"], "tags": [tag]}
+    for form, good, bad in (
+        (schema, "1", "<f>1</f>"),
+        (tag, "<f>1</f>", "so <f>1</f>"),
+        (free, "so <f>1</f> ok", "<f>2</f>"),
+    ):
+        asked = {"structural_tag": {"type": "structural_tag", "format": form}}
+        assert accepts(grammars, tokenizer, good, **asked), good
+        assert not accepts(grammars, tokenizer, bad, **asked), bad
+
+
+def test_a_tag_that_ends_with_the_end_of_the_output(grammars):
+    tag = {
+        "structures": [{"begin": "<f>", "schema": {"const": 1}, "end": "<eos>"}],
+        "triggers": ["<f"],
+    }
+    constraint = start(grammars, structural_tag=tag)
+    for byte in b"<f>1":
+        constraint.advance(byte)
+    assert allowed(constraint) == [ord("<")]
+
+
 def test_a_stop_id_may_come_only_where_the_text_may_end(grammars, tokenizer):
     (x,) = tokenizer.encode("x", add_special_tokens=False)
     (a,) = tokenizer.encode("a", add_special_tokens=False)
@@ -190,6 +217,94 @@ def test_a_stop_id_may_come_only_where_the_text_may_end(grammars, tokenizer):
     assert constraint.advance(a) is True
     with pytest.raises(ConstraintError):
         start(grammars, [x], regex="ax?a").advance(x)
+
+
+def test_an_end_id_that_is_text_too(tokenizer):
+    newline, a = 10, ord("a")
+    ends = [newline, tokenizer.eos_token_id]
+    grammars = GuidanceGrammars(tokenizer, vocab_size=VOCAB, eos_token_ids=ends)
+    constraint = start(grammars, json={"type": "array"})
+    constraint.advance(ord("["))
+    assert newline not in allowed(constraint)  # white space, but it ends the request
+    constraint.advance(ord("]"))
+    constraint = start(grammars, regex="a(\na)*")
+    assert allowed(constraint) == [a]
+    assert constraint.advance(a) is False
+    assert allowed(constraint) == sorted(ends)
+    assert constraint.advance(newline) is False  # under ignore_eos it does not end it
+    assert allowed(constraint) == [a]
+    constraint.advance(a)
+    assert constraint.advance(tokenizer.eos_token_id) is True
+
+
+def test_where_only_an_end_id_could_follow_it_may_come(grammars):
+    a, b = b"ab"
+    constraint = start(grammars, [b], regex="abc|abb")
+    constraint.advance(a)
+    assert allowed(constraint) == [b]
+    assert constraint.advance(b) is False
+    assert allowed(constraint) == [ord("c")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "begun"),
+    [
+        ({"grammar": 'root ::= a "b"\na ::= "b"+'}, ""),
+        ({"grammar": 'root ::= num " " num\nnum ::= [0-9]+ [ ]*'}, "1 "),
+        ({"grammar": '%llguidance {"no_forcing": false}\nstart: /b+/ x\nx: "b"'}, ""),
+        (
+            {
+                "json": {"type": "array", "items": {"const": 1}, "minItems": 2},
+                "whitespace_pattern": "1+",
+            },
+            "[1",
+        ),
+        (
+            {
+                "json": {
+                    "properties": {"a": {"type": "string"}},
+                    "required": ["a"],
+                    "x-guidance": {"key_separator": '"+'},
+                },
+                "disable_additional_properties": True,
+                "disable_any_whitespace": True,
+            },
+            '{"a""',
+        ),
+        ({"regex": "b+b"}, "b"),
+        ({"json": {"type": "string", "pattern": "^b+b$"}}, '"b'),
+    ],
+    ids=str,
+)
+def test_a_grammar_that_can_never_end_returns(grammars, asked, begun):
+    found = []
+
+    def follow():
+        constraint = start(grammars, **asked)
+        for byte in begun.encode():
+            allowed(constraint)
+            constraint.advance(byte)
+        found.append(allowed(constraint))
+
+    thread = threading.Thread(target=follow, daemon=True)  # it could not be ended
+    thread.start()
+    thread.join(60)
+    assert found
+    assert found[0]
+
+
+def test_what_breaks_in_a_grammar_ends_its_own_request(grammars, monkeypatch):
+    constraint = start(grammars, regex="ab")
+    constraint.restart([ord("b")])  # not what the grammar allows
+    assert allowed(constraint) == []
+    constraint = start(grammars, regex="ab")
+    assert allowed(constraint) == [ord("a")]
+
+    def fail(matcher, words):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(guidance, "fill_next_token_bitmask", fail)
+    assert allowed(constraint) == []
 
 
 def test_starting_over(grammars, tokenizer):

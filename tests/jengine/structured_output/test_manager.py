@@ -2,6 +2,7 @@ import threading
 
 import pytest
 
+from jengine.structured_output import manager as manager_module
 from jengine.structured_output.constraint import BadWords, GrammarError
 from jengine.structured_output.manager import GrammarManager
 from jengine.structured_outputs import StructuredOutputsParams
@@ -49,4 +50,45 @@ def test_a_grammar_that_fails_fails_again_and_hurts_no_other():
     for _ in range(2):
         with pytest.raises(GrammarError, match="no"):
             manager.submit(B).result()
+    assert manager.submit(A).result().grammar == "a"
+
+
+def test_a_grammar_that_never_ends_is_given_up(monkeypatch):
+    monkeypatch.setattr(manager_module, "_LONGEST_COMPILE_S", 0.05)
+    let_go = threading.Event()
+    stuck = []
+
+    class Stuck(Backend):
+        def compile(self, params):
+            if params.regex == "b":
+                stuck.append(threading.current_thread())
+                let_go.wait(60)
+            return super().compile(params)
+
+    manager = GrammarManager(Stuck)
+    for _ in range(2):  # the second time it is not even tried
+        with pytest.raises(GrammarError, match="simplify"):
+            manager.submit(B).result()
+    (thread,) = stuck
+    assert thread.is_alive()
+    assert thread.daemon
+    monkeypatch.undo()
+    assert manager.submit(A).result().grammar == "a"
+    let_go.set()
+    thread.join(60)
+
+
+def test_a_panic_of_the_compiler_is_an_error_of_its_grammar():
+    class Panic(BaseException):
+        pass
+
+    class Panicking(Backend):
+        def compile(self, params):
+            if params.regex == "b":
+                raise Panic("index out of bounds")
+            return super().compile(params)
+
+    manager = GrammarManager(Panicking)
+    with pytest.raises(GrammarError, match="index out of bounds"):
+        manager.submit(B).result()
     assert manager.submit(A).result().grammar == "a"

@@ -23,6 +23,7 @@ def test_what_is_kept_is_taken(schema):
     ("schema", "place"),
     [
         (FREE, "#"),
+        (FREE | {"minProperties": 2.0}, "#"),
         ({"properties": {"a": FREE}}, "#/properties/a"),
         ({"anyOf": [True, {"items": FREE}]}, "#/anyOf/1/items"),
         (
@@ -45,6 +46,7 @@ NAMED = {"properties": {"score": {}, "é": {}}, "additionalProperties": False}
         {"patternProperties": {"^score$": {}}},
         {"patternProperties": {"^score$": {}, "^é$": {}}},
         {"patternProperties": {"^(score|b)$": {}}, "required": ["b"]},
+        {"patternProperties": {"^[[]$": {}}, "required": ["["], "properties": {}},
         {"patternProperties": {"^b$": {}}, "required": ["b"], "properties": {}},
     ],
     ids=str,
@@ -58,3 +60,9 @@ def test_patterns_without_names_of_their_own_are_refused(schema):
 @pytest.mark.parametrize("pattern", ["^score", "e", "^s", "^(?!a)", "["])
 def test_patterns_with_other_names_are_left_to_the_compiler(pattern):
     refuse_unkept(NAMED | {"patternProperties": {pattern: {}}})
+
+
+def test_numbers_are_looked_at_wherever_they_are():
+    with pytest.raises(GrammarError, match="const at #/properties/a/items has"):
+        refuse_unkept({"properties": {"a": {"items": {"const": 2**53 + 1}}}})
+    refuse_unkept({"properties": {"const": {"default": 2**53 + 1}}})

@@ -37,6 +37,7 @@ ENDLESS = [
     {"$defs": LOOP, "allOf": [True, SELF]},
     {"$defs": {"n": {"oneOf": [CHAIN, SELF]}}, **SELF},
     {"$defs": {"n": {"type": "array", "items": SELF, "minItems": 1}}, **SELF},
+    {"$defs": {"n": {"type": "array", "items": SELF, "minItems": 1.0}}, **SELF},
     {"$defs": {"n": {"type": "array", "prefixItems": [SELF], "minItems": 1}}, **SELF},
 ]  # fmt: skip
 

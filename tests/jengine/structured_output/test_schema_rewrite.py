@@ -98,3 +98,26 @@ def test_escapes_stay_where_they_may_be_needed():
     for pattern in ("\\x01", "\\u001b", "[[:cntrl:]]", "\\p{Cc}"):
         assert not escapes_for(names | {"pattern": pattern})
     assert escapes_for(names | {"pattern": "\\d+\\.\n"})
+    for pattern in (r"^\W\S\D$", '^[^"]$'):  # what they become speaks of control
+        assert escapes_for(inside_bounds(names | {"pattern": pattern}))
+
+
+def test_patterns_are_narrowed():
+    assert inside_bounds({"items": {"pattern": '[^"]'}}) == {
+        "items": {"pattern": r'[^"\x{0}]'}
+    }
+    assert inside_bounds({"pattern": 3, "patternProperties": [1]}) == {
+        "pattern": 3,
+        "patternProperties": [1],
+    }
+
+
+def test_patterns_that_become_equal_hold_together():
+    schema = {"patternProperties": {r"^\<": {"type": "null"}, "^<": {}, "[a]": {}}}
+    assert inside_bounds(schema) == {
+        "patternProperties": {"^<": {"allOf": [{"type": "null"}, {}]}, "[a]": {}}
+    }
+
+
+def test_words_are_spelled_as_they_are_known():
+    assert inside_bounds({"items": {"uniqueItems": False}}) == {"items": {}}

@@ -98,3 +98,17 @@ def test_starting_over_takes_the_known_output(tracked):
     one.token_ids += [4, 5]
     tracker.restart()
     assert constraint.seen == [4, 5]
+
+
+def test_whatever_a_constraint_raises_ends_its_own_request(tracked, monkeypatch):
+    tracker, constraint, one = tracked
+    other, own = request("b"), Counter()
+    tracker.add(other, [own])
+
+    def fail(token_id):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(constraint, "advance", fail)
+    events = [TokenEvent(one, (3,), None), TokenEvent(other, (3,), None)]
+    assert tracker.advance(events) == [("a", FinishReason.ERROR)]
+    assert own.seen == [3]
