@@ -91,7 +91,8 @@ def _needed(schema: dict[str, Any]) -> Iterator[object]:
             yield from (properties.get(name) for name in named)
     if kind in ("array", ["array"]):
         first, least = schema.get("prefixItems", []), schema.get("minItems", 0)
-        is_whole = isinstance(least, int | float) and float(least).is_integer()
-        if isinstance(first, list) and is_whole:
-            yield from first[: int(least)]
+        if isinstance(least, float) and least.is_integer():
+            least = int(least)
+        if isinstance(first, list) and isinstance(least, int):
+            yield from first[:least]
             yield schema.get("items") if least > len(first) else None

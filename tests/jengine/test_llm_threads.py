@@ -7,7 +7,8 @@ import pytest
 from jengine import SamplingParams
 
 LONG = 120  # seconds until a wait that never ends is called a failure
-GREEDY = SamplingParams(temperature=0, max_tokens=20)
+NUM_TOKENS = 20
+GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS)
 LETTERS = "abcdefghijklmnopqrstuvwxyz" * 2
 
 
@@ -34,7 +35,7 @@ def texts(outputs):
 
 def after(letter):
     start = LETTERS.index(letter) + 1
-    return LETTERS[start : start + GREEDY.max_tokens]
+    return LETTERS[start : start + NUM_TOKENS]
 
 
 def test_every_kind_of_call_on_a_thread_of_its_own(llm):
